@@ -1,0 +1,264 @@
+"""Every argument check, and its wording.
+
+A message is one sentence: the argument, the rule, what came, what to write instead.
+TypeError for the wrong kind of thing, ValueError for the wrong value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SHORT: Final = 40  # characters of a value that a message shows whole
+
+
+def as_count(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
+    """Return ``value`` as a built-in integer between the two bounds."""
+    rule = (
+        f"an integer of at least {minimum}"
+        if maximum is None
+        else f"an integer from {minimum} to {maximum}"
+    )
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be {rule}; got the boolean {value}; write a number.")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # the TypeError below is for this
+    except TypeError:
+        raise TypeError(
+            f"{name} must be {rule}; got {_shown(value)}; write a whole number, int(...) if it is "
+            "one already."
+        ) from None
+    if number < minimum or (maximum is not None and number > maximum):
+        bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+        raise ValueError(f"{name} must be {rule}; got {number}; write {bound}.")
+    return number
+
+
+def as_positive(name: str, value: object) -> float:
+    """Return ``value`` as a finite float above 0."""
+    rule = "a finite number above 0"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be {rule}; got {_shown(value)}; write a number.")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be {rule}; got {number}; write one.")
+    return number
+
+
+def as_flag(name: str, value: object) -> bool:
+    """Return ``value`` if it is True or False."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False; got {_shown(value)}; write one of the two.")
+
+
+def as_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """Return ``value`` if it is one of ``choices``."""
+    listed = ", ".join(repr(choice) for choice in choices)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {listed}; got {_shown(value)}; write its name.")
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}; write one of these.")
+    return value
+
+
+def as_shared_axes(name: str, value: object) -> str:
+    """Return the letters of the axes that share blocks, sorted."""
+    rule = "a string of letters, one for each mask axis that shares blocks, such as 'lh', 'h' or ''"
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {rule}; got {_shown(value)}; write the letters.")
+    if "t" in value:
+        raise ValueError(f"{name} must be {rule}; got {value!r}; leave out 't', which blocks cut.")
+    _refuse_odd_letters(name, rule, value)
+    return "".join(sorted(value))
+
+
+def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
+    """Return a letter for each axis of a keep-mask; unnamed axes of unshared masks become ``?``."""
+    if axes is None:
+        if len(shape) == 1:
+            return "t"
+        if not shared_axes:
+            return "?" * (len(shape) - 1) + "t"
+        raise ValueError(
+            f"axes must name the {len(shape)} axes of keep, since the pool lets the rows of "
+            f"{shared_axes!r} share blocks; got keep of shape {shape} and no axes; write one "
+            "letter an axis and 't' for tokens, such as axes='lht' (layer, kv head, token)."
+        )
+    rule = "a string of one letter for each axis of keep, 't' for tokens"
+    if not isinstance(axes, str):
+        raise TypeError(f"axes must be {rule}; got {_shown(axes)}; write such as axes='lht'.")
+    _refuse_odd_letters("axes", rule, axes)
+    if len(axes) != len(shape):
+        raise ValueError(
+            f"axes must be {rule}; got {axes!r} for keep of shape {shape}; "
+            f"write {len(shape)} letters."
+        )
+    if "t" not in axes:
+        raise ValueError(f"axes must be {rule}; got {axes!r} without 't'; name the token axis 't'.")
+    return axes
+
+
+def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
+    odd = next((letter for letter in value if not (letter.isascii() and letter.isalpha())), None)
+    if odd is not None:
+        raise ValueError(f"{name} must be {rule}; got {value!r}; {odd!r} is no letter from a to z.")
+    if len(set(value)) != len(value):
+        raise ValueError(f"{name} must be {rule}; got {value!r}; write each letter once.")
+
+
+def as_keep(keep: object) -> NDArray[np.bool_]:
+    """Return a keep-mask as a boolean array, without a copy where it is one already."""
+    array = keep if type(keep) is np.ndarray else _as_array(keep)
+    if array.dtype != np.bool_:
+        array = _booleans_from_integers(array)
+    if array.ndim == 0:
+        raise ValueError(
+            "keep must have a token axis; got a single value; write such as [True, False]."
+        )
+    return array
+
+
+def _as_array(keep: object) -> NDArray[Any]:
+    if isinstance(keep, np.ma.MaskedArray):
+        raise TypeError(
+            "keep must be a plain array of True and False; got a numpy.ma masked array, whose "
+            "masked tokens are neither kept nor evicted; write keep.filled(False) if they were "
+            "evicted, or kvreclaim.masks.from_padded(keep.data, ~keep.mask) if they are padding."
+        )
+    if isinstance(keep, str | bytes | bytearray | dict | set | frozenset) or keep is None:
+        raise TypeError(
+            f"keep must be an array of True and False, True where a token stays; got "
+            f"{_shown(keep)}; write an array or a list."
+        )
+    try:
+        array = np.asarray(keep)
+    except ValueError as error:
+        if not isinstance(keep, list | tuple):
+            raise
+        raise ValueError(
+            f"keep must have rows of one length; got a list that makes no array ({error}); write "
+            "kvreclaim.masks.from_list(rows), which pads them and returns their lengths."
+        ) from None
+    if array.size == 0 and isinstance(keep, list | tuple):
+        return array.astype(np.bool_)  # an empty list says nothing of its kind
+    return array
+
+
+def _booleans_from_integers(array: NDArray[Any]) -> NDArray[np.bool_]:
+    kind = array.dtype.kind
+    if kind in "iu":
+        if array.size == 0 or (int(array.min()) >= 0 and int(array.max()) <= 1):
+            return array.view(np.bool_) if array.dtype.itemsize == 1 else array.astype(np.bool_)
+        others = (array != 0) & (array != 1)
+        first = np.unravel_index(int(others.argmax()), array.shape)
+        raise ValueError(
+            "keep must be True and False, or integers that are all 0 and 1; got "
+            f"{array.dtype.name} with {np.count_nonzero(others)} of {array.size} values other than "
+            f"0 and 1, the first {int(array[first])} at index {_index_text(first)}; write keep != "
+            "0 if every other value means kept, kvreclaim.masks.from_indices(...) if these are "
+            "positions, kvreclaim.masks.from_packed(...) if these are packed bits."
+        )
+    if kind == "f":
+        raise TypeError(_float_message(array))
+    if array.size == 0 and kind == "O":
+        hint = "write numpy.zeros(0, bool) for no tokens"
+    elif kind == "O":
+        hint = "write kvreclaim.masks.from_list(rows) for rows of different lengths"
+    elif kind in "USV":
+        hint = "write booleans, such as [c == '1' for c in text]"
+    else:
+        hint = "write a boolean array that says which tokens stay"
+    raise TypeError(
+        f"keep must be True and False, or integers that are all 0 and 1; got an array of "
+        f"{array.dtype.name}; {hint}."
+    )
+
+
+def _float_message(array: NDArray[np.floating[Any]]) -> str:
+    start = (
+        "keep must be True and False, or integers that are all 0 and 1; got an array of "
+        f"{array.dtype.name}"
+    )
+    nan = np.isnan(array)
+    if nan.any():
+        first = np.unravel_index(int(nan.argmax()), array.shape)
+        return (
+            f"{start} with {np.count_nonzero(nan)} NaN, the first at index {_index_text(first)}, "
+            "which is neither kept nor evicted; decide what NaN means, such as keep == 1."
+        )
+    if array.size and float(array.max()) <= 0 and float(array.min()) < 0:
+        return f"{start}, an additive mask; write kvreclaim.masks.from_additive(keep)."
+    return (
+        f"{start}; write keep == 1 if these are 0.0 and 1.0, kvreclaim.masks.from_additive(keep) "
+        "for an additive mask, or choose the kept tokens first if these are scores."
+    )
+
+
+def as_per_table(
+    name: str, value: object, *, letters: str, sizes: tuple[int, ...], maximum: int, hint: str
+) -> NDArray[np.int64]:
+    """Return one integer from 0 to ``maximum`` for each table, in row-major order.
+
+    ``value`` has one axis for each outer letter, of the letter's size or 1; a flat array belongs
+    to the only outer letter, or to letter ``b``.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        if array.size:
+            raise TypeError(
+                f"{name} must be integers; got {_shown(value)} of type {array.dtype.name}; {hint}."
+            )
+        array = array.astype(np.int64)
+    if array.ndim == 1 and len(sizes) != 1 and "b" in letters:
+        array = array.reshape([-1 if letter == "b" else 1 for letter in letters])
+    fits = array.ndim == 0 or (
+        array.ndim == len(sizes)
+        and all(got in (1, size) for got, size in zip(array.shape, sizes, strict=True))
+    )
+    if not fits:
+        named = letters.replace("?", "-")
+        raise ValueError(
+            f"{name} must have one axis for each axis of keep that is neither tokens nor shared "
+            f"({named!r} of shape {sizes}, or size 1 to repeat); got shape {array.shape}; {hint}."
+        )
+    wrong = (array < 0) | (array > maximum)
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        at = f" at index {_index_text(first)}" if first else ""
+        raise ValueError(
+            f"{name} must be from 0 to {maximum}; got {int(array[first])}{at}; {hint}."
+        )
+    return np.broadcast_to(array.astype(np.int64), sizes).reshape(-1)
+
+
+def is_zero(value: object) -> bool:
+    """Return whether an offset is the plain 0 that stands for none."""
+    return isinstance(value, int) and value == 0
+
+
+def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError:
+    """Return the error for a kept token that a sequence of this length does not have."""
+    where = f" of sequence {_index_text(index)}" if index else ""
+    return ValueError(
+        f"keep must be False beyond the lengths; got True at token {token}{where}, which has "
+        f"{length} tokens; write the true lengths, or kvreclaim.masks.from_padded(keep, valid) for "
+        "padding on the left."
+    )
+
+
+def _index_text(index: tuple[Any, ...]) -> str:
+    numbers = tuple(int(part) for part in index)
+    return str(numbers[0]) if len(numbers) == 1 else str(numbers)
+
+
+def _shown(value: object) -> str:
+    """Return a short picture of what came: its type, and its value where that is short."""
+    text = repr(value)
+    kind = type(value).__name__
+    return f"{kind} {text}" if len(text) <= _SHORT and "\n" not in text else f"a {kind}"

@@ -1,0 +1,553 @@
+"""Census: blocks counted by live tokens; `take_census`, ``+``, `merge`.
+
+A census is all that the metrics read: a few exact integers, summed over block tables. Censuses of
+different sequences, files or machines are added; a census of disjoint sets of whole sequences is
+the sum of their censuses, exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kvreclaim import _checks, occupancy
+from kvreclaim.pool import BlockPool, PoolLike, as_pool
+
+
+@attrs.frozen(kw_only=True)
+class Census:
+    """What a keep-mask leaves in the blocks of a pool, as integers summed over its block tables.
+
+    A census comes from `take_census` and adds up: ``a + b``, ``sum(censuses)``, `merge`.
+
+    Parameters
+    ----------
+    pool
+        The BlockPool it was taken under.
+    rows_per_table
+        Rows (of one sequence, layer and kv head) whose entries live in the same blocks.
+    num_tables
+        Block tables, those of length 0 too.
+    num_entries
+        Entries written, ``num_tokens * rows_per_table``.
+    num_live_entries
+        Entries that the mask keeps.
+    num_tokens
+        Written slots: the sum of the tables' lengths.
+    counts
+        ``counts[k]`` blocks have k live slots, k from 0 to the block size.
+    num_freed_blocks
+        Blocks taken back without a copy, under the pool's ``frees`` and ``open_tail``.
+    num_held_tokens
+        Written slots that sit in blocks not freed.
+    num_packed_blocks
+        Blocks still held after a full compaction by the pool's own compactor.
+    num_floor_blocks
+        The fewest blocks that can hold the survivors in this layout: the sum over tables of
+        ceil(live entries of the fullest row / block size), whatever the compactor.
+    num_moved_entries
+        Entries that a full compaction by the pool's own compactor copies.
+    movable
+        ``movable[k]`` held blocks of k live slots are emptied by a full compaction, where the
+        compactor is ``"evacuate"``; else empty.
+
+    Examples
+    --------
+    >>> census = take_census([1, 1, 0, 1, 0, 1, 0, 0], 4)
+    >>> census.counts
+    (0, 1, 0, 1, 0)
+    >>> census.num_held_blocks, census.num_packed_blocks, census.num_moved_entries
+    (2, 1, 1)
+    """
+
+    pool: BlockPool
+    rows_per_table: int
+    num_tables: int
+    num_entries: int
+    num_live_entries: int
+    num_tokens: int
+    counts: tuple[int, ...]
+    num_freed_blocks: int
+    num_held_tokens: int
+    num_packed_blocks: int
+    num_floor_blocks: int
+    num_moved_entries: int
+    movable: tuple[int, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse counts that no mask can have."""
+        size = self.pool.block_size
+        held = sum(self.counts) - self.num_freed_blocks
+        consistent = (
+            len(self.counts) == size + 1
+            and len(self.movable) == (size + 1 if self.pool.compactor == "evacuate" else 0)
+            and self.num_entries == self.num_tokens * self.rows_per_table
+            and 0 <= self.num_live_entries <= self.num_entries
+            and 0 <= self.num_held_tokens <= self.num_tokens
+            and 0 <= self.num_floor_blocks <= self.num_packed_blocks <= held
+            and self.num_moved_entries >= 0
+            and self.num_freed_blocks >= 0
+        )
+        if not consistent:
+            raise ValueError(
+                "a Census must have counts that add up; got fields that no keep-mask gives; take "
+                "it with take_census, or read what to_dict wrote, unchanged."
+            )
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that the tables own."""
+        return sum(self.counts)
+
+    @property
+    def num_nonempty_blocks(self) -> int:
+        """Blocks with at least one live slot."""
+        return sum(self.counts) - self.counts[0]
+
+    @property
+    def num_held_blocks(self) -> int:
+        """Blocks that the runtime does not take back without a copy."""
+        return sum(self.counts) - self.num_freed_blocks
+
+    @property
+    def num_live_tokens(self) -> int:
+        """Live slots: those that at least one row of the table keeps."""
+        return sum(map(operator.mul, self.counts, itertools.count()))
+
+    @property
+    def num_evicted_entries(self) -> int:
+        """Entries that the mask removes."""
+        return self.num_entries - self.num_live_entries
+
+    @property
+    def num_stranded_tokens(self) -> int:
+        """Slots that were written and are dead, but sit in a block that is not freed."""
+        return self.num_held_tokens - self.num_live_tokens
+
+    @property
+    def num_slack_slots(self) -> int:
+        """Slots of held blocks that were never written."""
+        return self.num_held_blocks * self.pool.block_size - self.num_held_tokens
+
+    @property
+    def num_compactable_blocks(self) -> int:
+        """Blocks that compaction, and only compaction, frees."""
+        return self.num_held_blocks - self.num_packed_blocks
+
+    @classmethod
+    def empty(cls, pool: PoolLike) -> Census:
+        """Return the census of nothing, which adds to any census of its pool.
+
+        Examples
+        --------
+        >>> Census.empty(16).num_blocks
+        0
+        """
+        return _Tally(as_pool(pool)).census(rows=0)
+
+    def __add__(self, other: object) -> Census:
+        """Return the census of both sets of sequences together."""
+        if not isinstance(other, Census):
+            return NotImplemented
+        return merge((self, other))
+
+    def __radd__(self, other: object) -> Census:
+        """Let `sum` begin with 0."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as built-in numbers, lists and dicts, ready for JSON."""
+        fields = attrs.asdict(self)
+        return fields | {"counts": list(self.counts), "movable": list(self.movable)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Census:
+        """Return the census that `to_dict` wrote.
+
+        Examples
+        --------
+        >>> census = take_census([1, 0, 0, 0], 2)
+        >>> Census.from_dict(census.to_dict()) == census
+        True
+        """
+        names = [field.name for field in attrs.fields(cls)]
+        if set(fields) != set(names):
+            raise ValueError(
+                f"fields must be those of a Census ({', '.join(names)}); got "
+                f"{', '.join(map(str, fields))}; pass what Census.to_dict returned."
+            )
+        numbers = {
+            name: _checks.as_count(name, fields[name])
+            for name in names
+            if name not in ("pool", "counts", "movable")
+        }
+        return cls(
+            pool=BlockPool(**fields["pool"]),
+            counts=tuple(_checks.as_count("counts", count) for count in fields["counts"]),
+            movable=tuple(_checks.as_count("movable", count) for count in fields["movable"]),
+            **numbers,
+        )
+
+
+def merge(censuses: Iterable[Census]) -> Census:
+    """Return the sum of censuses of one pool: the census of all their sequences together.
+
+    Raises
+    ------
+    ValueError
+        For no censuses at all, for different pools, or for tables of different numbers of rows.
+
+    Examples
+    --------
+    >>> merge(take_census(mask, 2) for mask in ([1, 0, 0, 0], [1, 1])).counts
+    (1, 1, 1)
+    """
+    parts = list(censuses)
+    if not parts:
+        raise ValueError(
+            "censuses must hold at least one census; got none; write Census.empty(pool)."
+        )
+    pool = parts[0].pool
+    rows = 0
+    for part in parts:
+        if part.pool != pool:
+            raise ValueError(
+                f"censuses must be of one pool to be added; got {_difference(pool, part.pool)}; "
+                "take both under the same pool."
+            )
+        if part.rows_per_table and rows and part.rows_per_table != rows:
+            raise ValueError(
+                f"censuses must have tables of one number of rows to be added; got {rows} and "
+                f"{part.rows_per_table} rows per table; report them side by side instead."
+            )
+        rows = rows or part.rows_per_table
+    return Census(
+        pool=pool,
+        rows_per_table=rows,
+        num_tables=sum(part.num_tables for part in parts),
+        num_entries=sum(part.num_entries for part in parts),
+        num_live_entries=sum(part.num_live_entries for part in parts),
+        num_tokens=sum(part.num_tokens for part in parts),
+        counts=tuple(map(sum, zip(*(part.counts for part in parts), strict=True))),
+        num_freed_blocks=sum(part.num_freed_blocks for part in parts),
+        num_held_tokens=sum(part.num_held_tokens for part in parts),
+        num_packed_blocks=sum(part.num_packed_blocks for part in parts),
+        num_floor_blocks=sum(part.num_floor_blocks for part in parts),
+        num_moved_entries=sum(part.num_moved_entries for part in parts),
+        movable=tuple(map(sum, zip(*(part.movable for part in parts), strict=True))),
+    )
+
+
+def _difference(a: BlockPool, b: BlockPool) -> str:
+    fields = [field.name for field in attrs.fields(BlockPool)]
+    differing = [name for name in fields if getattr(a, name) != getattr(b, name)]
+    return " and ".join(
+        "BlockPool(" + ", ".join(f"{name}={getattr(pool, name)!r}" for name in differing) + ")"
+        for pool in (a, b)
+    )
+
+
+def take_census(
+    keep: ArrayLike,
+    pool: PoolLike,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> Census:
+    """Count what a keep-mask leaves in the blocks of a pool, in one pass over the tokens.
+
+    Parameters
+    ----------
+    keep
+        Boolean array, or integers that are all 0 and 1; True where a token's KV stays.
+    pool
+        A BlockPool, or a block size.
+    axes
+        One letter for each axis of `keep`: ``t`` the token axis, ``l`` layer, ``h`` kv head, ``b``
+        sequence, or any other. Not needed for one axis, nor where the pool shares nothing and the
+        last axis is tokens.
+    lengths
+        Tokens of each sequence: one axis for each outer letter (neither shared nor ``t``) in the
+        order of the mask, size 1 to repeat; a flat array where there is one outer letter, or for
+        letter ``b``. By default the full axis.
+    offset
+        Slots of a table's first block that precede token 0 and belong to nothing here, from 0 to
+        the block size - 1; shaped like `lengths`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no keep-mask, axes that do not fit, or a True beyond a length.
+
+    Examples
+    --------
+    Two kv heads that share their blocks: a slot is live if either keeps it.
+
+    >>> take_census([[1, 0, 0, 0], [0, 1, 0, 0]], 2, axes="ht").counts
+    (1, 0, 1)
+    """
+    pool = as_pool(pool)
+    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
+    tally = _Tally(pool)
+    for first, stretch in occupancy.stretches(layout, pool):
+        tally.add(layout, first, stretch)
+    return tally.census(layout.rows)
+
+
+def take_censuses(
+    keep: ArrayLike,
+    pool: PoolLike,
+    *,
+    by: str,
+    axes: str,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> dict[tuple[int, ...], Census]:
+    """Take a census for each index of the axes named in `by`, such as one for each layer.
+
+    Parameters are those of `take_census`. The letters of `by` must not share blocks.
+
+    Examples
+    --------
+    >>> pool = BlockPool(2, shared_axes="h")
+    >>> censuses = take_censuses([[[1, 0, 0, 0]], [[0, 0, 0, 0]]], pool, by="l", axes="lht")
+    >>> {index: census.num_freed_blocks for index, census in censuses.items()}
+    {(0,): 1, (1,): 2}
+    """
+    pool = as_pool(pool)
+    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
+    outer = [letter for letter in axes if letter != "t" and letter not in pool.shared_axes]
+    for letter in by:
+        if letter not in outer or by.count(letter) > 1:
+            raise ValueError(
+                f"by must name axes of keep that are neither tokens nor shared, each once, from "
+                f"{''.join(outer)!r}; got {by!r}; leave out {letter!r}, or share other axes."
+            )
+    every = layout.num_tables
+    lengths_of = np.broadcast_to(layout.lengths, every).reshape(layout.outer)
+    offsets_of = np.broadcast_to(layout.offsets, every).reshape(layout.outer)
+    mask = _checks.as_keep(keep)
+    where = [axes.index(letter) for letter in by]
+    where_outer = [outer.index(letter) for letter in by]
+    return {
+        index: take_census(
+            mask[_at(where, index, mask.ndim)],
+            pool,
+            axes="".join(letter for letter in axes if letter not in by),
+            lengths=lengths_of[_at(where_outer, index, len(outer))],
+            offset=offsets_of[_at(where_outer, index, len(outer))],
+        )
+        for index in itertools.product(*(range(mask.shape[axis]) for axis in where))
+    }
+
+
+def _at(axes: list[int], index: tuple[int, ...], ndim: int) -> tuple[int | slice, ...]:
+    at: list[int | slice] = [slice(None)] * ndim
+    for axis, i in zip(axes, index, strict=True):
+        at[axis] = i
+    return tuple(at)
+
+
+def as_census(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None,
+    *,
+    axes: str | None,
+    lengths: ArrayLike | None,
+    offset: ArrayLike,
+) -> Census:
+    """Return the census that came, or take it of the keep-mask that came."""
+    if not isinstance(keep_or_census, Census):
+        if pool is None:
+            raise TypeError(
+                "pool must be given with a keep-mask; got none; write the block size, such as 16, "
+                "or a BlockPool."
+            )
+        return take_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    if pool is not None and as_pool(pool) != keep_or_census.pool:
+        raise ValueError(
+            "pool must be the one that the census was taken under; got "
+            f"{_difference(keep_or_census.pool, as_pool(pool))}; leave it out."
+        )
+    if axes is not None or lengths is not None or not _checks.is_zero(offset):
+        raise ValueError(
+            "axes, lengths and offset must go with a keep-mask; got them with a Census, which has "
+            "them counted in; leave them out."
+        )
+    return keep_or_census
+
+
+def usable_blocks(census: Census) -> int:
+    """Return the usable blocks of a census's sized pool, which must hold its masks."""
+    usable = census.pool.num_usable_blocks
+    if usable is None:
+        raise ValueError(
+            "pool must have a size; got a census of a pool without total_blocks; write "
+            "pool.replace(total_blocks=...) before the census is taken."
+        )
+    if usable < census.num_blocks:
+        raise ValueError(
+            f"total_blocks must be at least the {census.num_blocks} blocks that the masks hold "
+            f"and the {census.pool.reserved_blocks} reserved; got {census.pool.total_blocks}; "
+            "write the size of the pool in which these masks fitted."
+        )
+    return usable
+
+
+class _Tally:
+    """Sums over tables while they are read: what a Census is made of."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+        self.counts = np.zeros(pool.block_size + 1, np.int64)
+        self.movable = np.zeros(
+            pool.block_size + 1 if pool.compactor == "evacuate" else 0, np.int64
+        )
+        self.tables = self.live_entries = self.tokens = 0
+        self.freed = self.held_tokens = self.packed = self.floor = self.moved = 0
+
+    def census(self, rows: int) -> Census:
+        """Return the sums as built-in integers."""
+        return Census(
+            pool=self.pool,
+            rows_per_table=rows,
+            num_tables=self.tables,
+            num_entries=self.tokens * rows,
+            num_live_entries=self.live_entries,
+            num_tokens=self.tokens,
+            counts=tuple(self.counts.tolist()),
+            num_freed_blocks=self.freed,
+            num_held_tokens=self.held_tokens,
+            num_packed_blocks=self.packed,
+            num_floor_blocks=self.floor,
+            num_moved_entries=self.moved,
+            movable=tuple(self.movable.tolist()),
+        )
+
+    def add(self, layout: occupancy.Layout, first: int, stretch: NDArray[np.bool_]) -> None:
+        """Add whole tables, of which the first is number `first` of the layout.
+
+        Numbers are one for each table in an array, or a plain integer that holds for every table.
+        """
+        pool, size, rows = self.pool, self.pool.block_size, layout.rows
+        tables = math.prod(stretch.shape[: len(layout.outer)])
+        if tables == 0:
+            return
+        lengths = occupancy.of_tables(layout.lengths, first, tables)
+        ends = lengths + occupancy.of_tables(layout.offsets, first, tables)
+        blocks = -(-ends // size) * (lengths > 0)
+        partial = blocks * size != lengths  # a border block is not wholly written
+        edges = pool.frees in ("back", "front") or (
+            pool.frees == "any" and (partial if isinstance(partial, bool) else bool(partial.any()))
+        )
+        found = occupancy.measure(layout, first, stretch, pool, edges=edges)
+
+        histogram = found.histogram
+        _drop_empty(histogram, found.blocks - blocks)  # those behind the end of a shorter table
+        live = _per_table(histogram @ np.arange(histogram.shape[1]))
+        fullest = live if found.row_live is None else _per_table(found.row_live.max(axis=1))
+        floor = -(-fullest // size)
+        freed, freed_tokens = _freed(found, pool, lengths, ends, blocks)
+        held = blocks - freed
+        if pool.compactor == "none":
+            packed = held
+        elif pool.compactor in ("evacuate_rows", "pack_rows"):
+            packed = floor
+        else:
+            packed = -(-live // size)
+
+        self.tables += tables
+        self.tokens += _total(lengths, tables)
+        live_entries = _total(live, tables) if found.row_live is None else int(found.row_live.sum())
+        self.live_entries += live_entries
+        self.counts[: histogram.shape[1]] += histogram.sum(axis=0)
+        self.freed += _total(freed, tables)
+        self.held_tokens += _total(lengths - freed_tokens, tables)
+        self.packed += _total(packed, tables)
+        self.floor += _total(floor, tables)
+
+        if pool.compactor == "evacuate":
+            _drop_empty(histogram, freed)
+            emptied = _smallest(histogram, held - packed)
+            self.movable[: len(emptied)] += emptied
+            self.moved += rows * _weight(emptied)
+        elif pool.compactor == "evacuate_rows":
+            if found.row_blocks is not None:
+                histogram = found.row_blocks
+                _drop_empty(histogram, found.blocks - blocks)
+            self.moved += _weight(_smallest(histogram, blocks - floor))
+        elif found.below is not None:
+            self.moved += rows * (_total(live, tables) - int(found.below.sum()))
+        elif pool.compactor == "pack" and found.run is not None:
+            self.moved += rows * (_total(live, tables) - int(found.run.sum()))
+        elif found.run is not None:
+            self.moved += live_entries - int(found.run.sum())
+
+
+def _per_table(values: NDArray[np.int64]) -> NDArray[np.int64] | int:
+    """Return the number of a single table as a plain integer, which is faster to go on with."""
+    return int(values[0]) if len(values) == 1 else values
+
+
+def _total(values: NDArray[np.int64] | int, tables: int) -> int:
+    return values * tables if isinstance(values, int) else int(values.sum())
+
+
+def _drop_empty(histogram: NDArray[np.int64], blocks: NDArray[np.int64] | int) -> None:
+    """Take away that many empty blocks of each table."""
+    if not (isinstance(blocks, int) and blocks == 0):
+        histogram[:, 0] -= blocks
+
+
+def _smallest(histogram: NDArray[np.int64], how_many: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    """Return the histogram, over all tables, of the ``how_many[i]`` smallest values of table i."""
+    most = how_many if isinstance(how_many, int) else how_many[:, None]
+    up_to: NDArray[np.int64] = np.minimum(histogram.cumsum(axis=1), most).sum(axis=0)
+    up_to[1:] -= up_to[:-1].copy()
+    return up_to
+
+
+def _weight(histogram: NDArray[np.int64]) -> int:
+    return int(histogram @ np.arange(len(histogram)))
+
+
+def _freed(
+    found: occupancy.Tables,
+    pool: BlockPool,
+    lengths: NDArray[np.int64] | int,
+    ends: NDArray[np.int64] | int,
+    blocks: NDArray[np.int64] | int,
+) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int]:
+    """Return the blocks of each table taken back without a copy, and the tokens in them."""
+    size = pool.block_size
+    if pool.frees == "none":
+        return 0, 0
+    empty = _per_table(found.histogram[:, 0].copy())
+    if found.first is None or found.last is None:  # every block is whole, and any may be freed
+        return empty, empty * size
+    first, last = np.minimum(found.first, blocks), found.last
+    tail_dead = (blocks > 0) & (last < blocks - 1)
+    kept_open = tail_dead & (ends % size != 0) & pool.open_tail
+    if pool.frees == "any":
+        freed = empty - kept_open
+    elif pool.frees == "back":
+        freed = np.where(kept_open, 0, blocks - 1 - last)
+    else:
+        freed = np.where(first == blocks, first - kept_open, first)
+    head_freed, tail_freed = {
+        "any": (first > kept_open * (blocks == 1), tail_dead & ~kept_open),
+        "back": (freed == blocks, freed > 0),
+        "front": (freed > 0, freed == blocks),
+    }[pool.frees]
+    outside = head_freed * (ends - lengths) + tail_freed * (blocks * size - ends)
+    return freed, np.where(freed > 0, freed * size - outside, 0)

@@ -1,0 +1,387 @@
+"""The six metrics, `packed_reclaim` beside them, and where the savings went.
+
+Every figure is one division of exact integers. Undefined is nan, without a warning. A metric takes
+a keep-mask and a pool, or a `Census`; of a mask and of its census it is the same number.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+from numpy.typing import ArrayLike
+
+from kvreclaim.census import Census, as_census, usable_blocks
+from kvreclaim.pool import PoolLike
+
+
+def logical_saving(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return which share of the entries the mask evicts: what papers report.
+
+    ``evicted entries / entries``, from 0 to 1; nan without entries. kvpress calls it
+    ``compression_ratio``.
+
+    Parameters
+    ----------
+    keep_or_census
+        A keep-mask, True where a token stays, or a `Census`.
+    pool
+        A BlockPool or a block size; with a census it can be left out.
+    axes, lengths, offset
+        As in `take_census`; only with a keep-mask.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `take_census`; and for a pool that is not the census's own.
+
+    Examples
+    --------
+    >>> logical_saving([1, 0, 0, 0], 2)
+    0.75
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(census.num_evicted_entries, census.num_entries)
+
+
+def physical_reclaim(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return which share of the blocks the runtime takes back in place, without copying anything.
+
+    ``free blocks / blocks``, from 0 to 1; nan without blocks. It speaks of survivors left where
+    they were written, under this pool; `packed_reclaim` stands beside it wherever it is shown.
+    Parameters and errors are those of `logical_saving`.
+
+    Examples
+    --------
+    >>> physical_reclaim([1, 0, 0, 0], 2)
+    0.5
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(census.num_freed_blocks, census.num_blocks)
+
+
+def reclaim_efficiency(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return how much of the logical saving comes back in place.
+
+    ``physical_reclaim / logical_saving``, computed as ``(free * entries) / (blocks * evicted)``;
+    at least 0; nan where nothing is evicted. It exceeds 1 where a partly written tail block is
+    freed: one evicted token can give back a whole block. Parameters and errors are those of
+    `logical_saving`.
+
+    Examples
+    --------
+    >>> reclaim_efficiency([1, 0, 0, 0, 1, 0, 0, 0], 2)
+    0.6666666666666666
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(
+        census.num_freed_blocks * census.num_entries,
+        census.num_blocks * census.num_evicted_entries,
+    )
+
+
+def fragmentation(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return which share of the slots in held blocks is not live.
+
+    ``(held blocks * block_size - live slots) / (held blocks * block_size)``, from 0 to 1; nan where
+    no block is held. Slots that were never written count. On tables of several rows it hides what
+    `memory_waste` shows: a slot is live if any row keeps it. Parameters and errors are those of
+    `logical_saving`.
+
+    Examples
+    --------
+    >>> fragmentation([1, 0, 0, 0], 2)
+    0.5
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    slots = census.num_held_blocks * census.pool.block_size
+    return _share(slots - census.num_live_tokens, slots)
+
+
+def packed_reclaim(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return which share of the blocks comes back if survivors are packed as tightly as can be.
+
+    ``1 - floor blocks / blocks``, where a table's floor is ceil(live entries of its fullest row /
+    block_size); from 0 to 1; nan without blocks. It depends on the layout, not on the compactor: it
+    is also what an engine holds that stores only survivors at prefill. Parameters and errors are
+    those of `logical_saving`.
+
+    Examples
+    --------
+    >>> packed_reclaim([1, 0, 0, 1], 2)
+    0.5
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(census.num_blocks - census.num_floor_blocks, census.num_blocks)
+
+
+def compacted_reclaim(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return which share of the blocks is free after a full compaction by the pool's compactor.
+
+    ``1 - packed blocks / blocks``, from 0 to 1; nan without blocks. It lies between
+    `physical_reclaim`, which it equals where the compactor is ``"none"``, and `packed_reclaim`.
+    `moved_tokens_per_block` is its price. Parameters and errors are those of `logical_saving`.
+
+    Examples
+    --------
+    >>> compacted_reclaim([1, 0, 0, 1], 2)
+    0.5
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(census.num_blocks - census.num_packed_blocks, census.num_blocks)
+
+
+def moved_tokens_per_block(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return the price, in slots moved, of a block that compaction, and only compaction, frees.
+
+    ``moved entries / (rows per table * compactable blocks)`` of a full compaction by the pool's own
+    compactor; at least 0; nan where there is nothing to compact. Parameters and errors are those of
+    `logical_saving`.
+
+    Examples
+    --------
+    >>> moved_tokens_per_block([1, 1, 0, 1, 0, 1, 0, 0], 4)
+    1.0
+    >>> from kvreclaim import BlockPool
+    >>> moved_tokens_per_block([1, 1, 0, 1, 0, 1, 0, 0], BlockPool(4, compactor="pack"))
+    2.0
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(census.num_moved_entries, census.rows_per_table * census.num_compactable_blocks)
+
+
+def slots_per_move(
+    keep_or_census: ArrayLike | Census,
+    pool: PoolLike | None = None,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> float:
+    """Return how many slots come free for each slot that compaction moves.
+
+    ``block_size / moved_tokens_per_block``; nan where that is 0 or nan. Parameters and errors are
+    those of `logical_saving`.
+
+    Examples
+    --------
+    >>> slots_per_move([1, 1, 0, 1, 0, 1, 0, 0], 4)
+    4.0
+    """
+    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    return _share(
+        census.pool.block_size * census.rows_per_table * census.num_compactable_blocks,
+        census.num_moved_entries,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SavingsBreakdown:
+    """Where the evicted entries went: `num_reclaimed`, `num_stranded` and `num_unshared` are all.
+
+    Parameters
+    ----------
+    num_entries
+        Entries written.
+    num_reclaimed
+        Entries of freed blocks.
+    num_stranded
+        Entries of dead slots in held blocks: lost to the size of a block.
+    num_unshared
+        Entries dead in their row while another row of the table keeps the slot: lost to sharing.
+    """
+
+    num_entries: int
+    num_reclaimed: int
+    num_stranded: int
+    num_unshared: int
+
+    @property
+    def reclaimed(self) -> float:
+        """Share of the entries that came free; nan without entries."""
+        return _share(self.num_reclaimed, self.num_entries)
+
+    @property
+    def stranded(self) -> float:
+        """Share of the entries lost to the size of a block; nan without entries."""
+        return _share(self.num_stranded, self.num_entries)
+
+    @property
+    def unshared(self) -> float:
+        """Share of the entries lost to sharing; nan without entries."""
+        return _share(self.num_unshared, self.num_entries)
+
+
+def savings_breakdown(census: Census) -> SavingsBreakdown:
+    """Return where the logical saving went: reclaimed, stranded in held blocks, or unshared.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> census = take_census([[1, 0, 0, 0], [0, 0, 0, 0]], 2, axes="ht")
+    >>> breakdown = savings_breakdown(census)
+    >>> breakdown.num_reclaimed, breakdown.num_stranded, breakdown.num_unshared
+    (4, 2, 1)
+    """
+    rows = census.rows_per_table
+    return SavingsBreakdown(
+        num_entries=census.num_entries,
+        num_reclaimed=(census.num_tokens - census.num_held_tokens) * rows,
+        num_stranded=census.num_stranded_tokens * rows,
+        num_unshared=census.num_live_tokens * rows - census.num_live_entries,
+    )
+
+
+def memory_waste(census: Census) -> float:
+    """Return which share of the memory in held blocks holds no live entry.
+
+    ``1 - live entries / (held blocks * block_size * rows)``, from 0 to 1; nan where no block is
+    held. It is shown beside `fragmentation`, which counts slots and so hides what sharing wastes.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> census = take_census([[1, 0], [0, 1]], 2, axes="ht")
+    >>> fragmentation(census), memory_waste(census)
+    (0.0, 0.5)
+    """
+    room = census.num_held_blocks * census.pool.block_size * census.rows_per_table
+    return _share(room - census.num_live_entries, room)
+
+
+def capacity_gain(census: Census) -> float:
+    """Return how many times as many sequences the blocks still held would let in.
+
+    ``blocks / held blocks``, at least 1; nan where no block is held.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> capacity_gain(take_census([1, 0, 0, 0], 2))
+    2.0
+    """
+    return _share(census.num_blocks, census.num_held_blocks)
+
+
+@attrs.frozen(kw_only=True)
+class PoolUsage:
+    """Held over usable blocks of a pool, `before` and `after` the eviction."""
+
+    before: float
+    after: float
+
+
+def pool_usage(census: Census) -> PoolUsage:
+    """Return how full the pool is: vLLM's ``kv_cache_usage_perc``, before and after the eviction.
+
+    ``held blocks / usable blocks``, from 0 to 1; nan where nothing is usable.
+
+    Raises
+    ------
+    ValueError
+        Where the pool has no ``total_blocks``, or fewer usable blocks than the masks hold.
+
+    Examples
+    --------
+    >>> from kvreclaim import BlockPool, take_census
+    >>> pool_usage(take_census([1, 0, 0, 0], BlockPool(2, total_blocks=5, reserved_blocks=1)))
+    PoolUsage(before=0.5, after=0.25)
+    """
+    usable = usable_blocks(census)
+    return PoolUsage(
+        before=_share(census.num_blocks, usable), after=_share(census.num_held_blocks, usable)
+    )
+
+
+def effective_tokens_per_block(census: Census) -> float:
+    """Return as many independent tokens as a block behaves like.
+
+    ``ln(physical_reclaim) / ln(logical_saving)``: 1 for a coherent mask, the block size for a
+    random one; inf where nothing is freed; nan where the saving is 0 or 1, and for tables of more
+    than one row.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> effective_tokens_per_block(take_census([1, 1, 0, 0], 2))
+    1.0
+    """
+    if census.rows_per_table > 1:
+        return math.nan
+    return _log_ratio(physical_reclaim(census), logical_saving(census))
+
+
+def effective_rows(census: Census) -> float:
+    """Return as many independent rows as a table behaves like.
+
+    ``ln(share of slots dead in every row) / ln(logical_saving)``: 1 where all rows evict the same
+    tokens, the number of rows where they choose independently; inf where no slot is dead in every
+    row; nan where the saving is 0 or 1.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> effective_rows(take_census([[1, 1, 0, 0], [1, 1, 0, 0]], 2, axes="ht"))
+    1.0
+    """
+    dead = census.num_tokens - census.num_live_tokens
+    return _log_ratio(_share(dead, census.num_tokens), logical_saving(census))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
+
+
+def _log_ratio(part: float, saving: float) -> float:
+    if not 0 < saving < 1:
+        return math.nan
+    return math.log(part) / math.log(saving) if part else math.inf

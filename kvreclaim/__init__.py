@@ -1,0 +1,81 @@
+"""Measure how much memory a KV-cache eviction gives back to a paged LLM server.
+
+Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPool`:
+
+>>> from kvreclaim import report
+>>> report([1, 1, 0, 0, 0, 1, 0, 1], 2).physical_reclaim
+0.25
+"""
+
+from kvreclaim.admission import admission_count, admit, block_usage
+from kvreclaim.census import Census, merge, take_census, take_censuses
+from kvreclaim.compaction import (
+    CompactionCost,
+    blocks_for_moves,
+    compaction_cost,
+    reclaim_curve,
+)
+from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
+from kvreclaim.metrics import (
+    PoolUsage,
+    SavingsBreakdown,
+    capacity_gain,
+    compacted_reclaim,
+    effective_rows,
+    effective_tokens_per_block,
+    fragmentation,
+    logical_saving,
+    memory_waste,
+    moved_tokens_per_block,
+    packed_reclaim,
+    physical_reclaim,
+    pool_usage,
+    reclaim_efficiency,
+    savings_breakdown,
+    slots_per_move,
+)
+from kvreclaim.pool import BlockPool, block_size_from_bytes, entry_bytes_for, entry_bytes_mla
+from kvreclaim.reports import Report, Signature, report
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BlockPool",
+    "Census",
+    "CompactionCost",
+    "PoolUsage",
+    "Report",
+    "SavedMasks",
+    "SavingsBreakdown",
+    "Signature",
+    "admission_count",
+    "admit",
+    "block_size_from_bytes",
+    "block_usage",
+    "blocks_for_moves",
+    "capacity_gain",
+    "compacted_reclaim",
+    "compaction_cost",
+    "effective_rows",
+    "effective_tokens_per_block",
+    "entry_bytes_for",
+    "entry_bytes_mla",
+    "fragmentation",
+    "load_masks",
+    "logical_saving",
+    "mask_names",
+    "memory_waste",
+    "merge",
+    "moved_tokens_per_block",
+    "packed_reclaim",
+    "physical_reclaim",
+    "pool_usage",
+    "reclaim_curve",
+    "reclaim_efficiency",
+    "report",
+    "save_masks",
+    "savings_breakdown",
+    "slots_per_move",
+    "take_census",
+    "take_censuses",
+]

@@ -8,16 +8,16 @@ the sum of their censuses, exactly.
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kvreclaim import _checks, occupancy
+from kvreclaim._tally import Tally
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
 
@@ -150,7 +150,8 @@ class Census:
         >>> Census.empty(16).num_blocks
         0
         """
-        return _Tally(as_pool(pool)).census(rows=0)
+        pool = as_pool(pool)
+        return cls(pool=pool, **Tally(pool).fields(rows=0))
 
     def __add__(self, other: object) -> Census:
         """Return the census of both sets of sequences together."""
@@ -297,11 +298,48 @@ def take_census(
     (1, 0, 1)
     """
     pool = as_pool(pool)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
-    tally = _Tally(pool)
-    for first, stretch in occupancy.stretches(layout, pool):
-        tally.add(layout, first, stretch)
-    return tally.census(layout.rows)
+    return _count(occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset), pool)
+
+
+def take_census_packed(
+    bits: ArrayLike,
+    num_tokens: int,
+    pool: PoolLike,
+    *,
+    bitorder: Literal["big", "little"] = "big",
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> Census:
+    """Count a keep-mask of packed bits, eight tokens a byte, without unpacking it.
+
+    Parameters
+    ----------
+    bits
+        uint8 array of `numpy.packbits` along the last axis, which is the token axis.
+    num_tokens
+        Tokens of that axis; bits beyond them must be 0.
+    bitorder
+        ``"big"``: the first token is the highest bit of its byte, as `numpy.packbits` does.
+    pool, axes, lengths, offset
+        As in `take_census`; `axes` ends in ``t``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `take_census`; and for what is no such array of bits.
+
+    Examples
+    --------
+    >>> keep = np.array([1, 1, 0, 0, 0, 0, 0, 0, 1, 0], bool)
+    >>> take_census_packed(np.packbits(keep), 10, 4) == take_census(keep, 4)
+    True
+    """
+    pool = as_pool(pool)
+    layout = occupancy.lay_out_packed(
+        bits, num_tokens, pool, bitorder=bitorder, axes=axes, lengths=lengths, offset=offset
+    )
+    return _count(layout, pool)
 
 
 def take_censuses(
@@ -404,150 +442,7 @@ def usable_blocks(census: Census) -> int:
     return usable
 
 
-class _Tally:
-    """Sums over tables while they are read: what a Census is made of."""
-
-    def __init__(self, pool: BlockPool) -> None:
-        self.pool = pool
-        self.counts = np.zeros(pool.block_size + 1, np.int64)
-        self.movable = np.zeros(
-            pool.block_size + 1 if pool.compactor == "evacuate" else 0, np.int64
-        )
-        self.tables = self.live_entries = self.tokens = 0
-        self.freed = self.held_tokens = self.packed = self.floor = self.moved = 0
-
-    def census(self, rows: int) -> Census:
-        """Return the sums as built-in integers."""
-        return Census(
-            pool=self.pool,
-            rows_per_table=rows,
-            num_tables=self.tables,
-            num_entries=self.tokens * rows,
-            num_live_entries=self.live_entries,
-            num_tokens=self.tokens,
-            counts=tuple(self.counts.tolist()),
-            num_freed_blocks=self.freed,
-            num_held_tokens=self.held_tokens,
-            num_packed_blocks=self.packed,
-            num_floor_blocks=self.floor,
-            num_moved_entries=self.moved,
-            movable=tuple(self.movable.tolist()),
-        )
-
-    def add(self, layout: occupancy.Layout, first: int, stretch: NDArray[np.bool_]) -> None:
-        """Add whole tables, of which the first is number `first` of the layout.
-
-        Numbers are one for each table in an array, or a plain integer that holds for every table.
-        """
-        pool, size, rows = self.pool, self.pool.block_size, layout.rows
-        tables = math.prod(stretch.shape[: len(layout.outer)])
-        if tables == 0:
-            return
-        lengths = occupancy.of_tables(layout.lengths, first, tables)
-        ends = lengths + occupancy.of_tables(layout.offsets, first, tables)
-        blocks = -(-ends // size) * (lengths > 0)
-        partial = blocks * size != lengths  # a border block is not wholly written
-        edges = pool.frees in ("back", "front") or (
-            pool.frees == "any" and (partial if isinstance(partial, bool) else bool(partial.any()))
-        )
-        found = occupancy.measure(layout, first, stretch, pool, edges=edges)
-
-        histogram = found.histogram
-        _drop_empty(histogram, found.blocks - blocks)  # those behind the end of a shorter table
-        live = _per_table(histogram @ np.arange(histogram.shape[1]))
-        fullest = live if found.row_live is None else _per_table(found.row_live.max(axis=1))
-        floor = -(-fullest // size)
-        freed, freed_tokens = _freed(found, pool, lengths, ends, blocks)
-        held = blocks - freed
-        if pool.compactor == "none":
-            packed = held
-        elif pool.compactor in ("evacuate_rows", "pack_rows"):
-            packed = floor
-        else:
-            packed = -(-live // size)
-
-        self.tables += tables
-        self.tokens += _total(lengths, tables)
-        live_entries = _total(live, tables) if found.row_live is None else int(found.row_live.sum())
-        self.live_entries += live_entries
-        self.counts[: histogram.shape[1]] += histogram.sum(axis=0)
-        self.freed += _total(freed, tables)
-        self.held_tokens += _total(lengths - freed_tokens, tables)
-        self.packed += _total(packed, tables)
-        self.floor += _total(floor, tables)
-
-        if pool.compactor == "evacuate":
-            _drop_empty(histogram, freed)
-            emptied = _smallest(histogram, held - packed)
-            self.movable[: len(emptied)] += emptied
-            self.moved += rows * _weight(emptied)
-        elif pool.compactor == "evacuate_rows":
-            if found.row_blocks is not None:
-                histogram = found.row_blocks
-                _drop_empty(histogram, found.blocks - blocks)
-            self.moved += _weight(_smallest(histogram, blocks - floor))
-        elif found.below is not None:
-            self.moved += rows * (_total(live, tables) - int(found.below.sum()))
-        elif pool.compactor == "pack" and found.run is not None:
-            self.moved += rows * (_total(live, tables) - int(found.run.sum()))
-        elif found.run is not None:
-            self.moved += live_entries - int(found.run.sum())
-
-
-def _per_table(values: NDArray[np.int64]) -> NDArray[np.int64] | int:
-    """Return the number of a single table as a plain integer, which is faster to go on with."""
-    return int(values[0]) if len(values) == 1 else values
-
-
-def _total(values: NDArray[np.int64] | int, tables: int) -> int:
-    return values * tables if isinstance(values, int) else int(values.sum())
-
-
-def _drop_empty(histogram: NDArray[np.int64], blocks: NDArray[np.int64] | int) -> None:
-    """Take away that many empty blocks of each table."""
-    if not (isinstance(blocks, int) and blocks == 0):
-        histogram[:, 0] -= blocks
-
-
-def _smallest(histogram: NDArray[np.int64], how_many: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """Return the histogram, over all tables, of the ``how_many[i]`` smallest values of table i."""
-    most = how_many if isinstance(how_many, int) else how_many[:, None]
-    up_to: NDArray[np.int64] = np.minimum(histogram.cumsum(axis=1), most).sum(axis=0)
-    up_to[1:] -= up_to[:-1].copy()
-    return up_to
-
-
-def _weight(histogram: NDArray[np.int64]) -> int:
-    return int(histogram @ np.arange(len(histogram)))
-
-
-def _freed(
-    found: occupancy.Tables,
-    pool: BlockPool,
-    lengths: NDArray[np.int64] | int,
-    ends: NDArray[np.int64] | int,
-    blocks: NDArray[np.int64] | int,
-) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int]:
-    """Return the blocks of each table taken back without a copy, and the tokens in them."""
-    size = pool.block_size
-    if pool.frees == "none":
-        return 0, 0
-    empty = _per_table(found.histogram[:, 0].copy())
-    if found.first is None or found.last is None:  # every block is whole, and any may be freed
-        return empty, empty * size
-    first, last = np.minimum(found.first, blocks), found.last
-    tail_dead = (blocks > 0) & (last < blocks - 1)
-    kept_open = tail_dead & (ends % size != 0) & pool.open_tail
-    if pool.frees == "any":
-        freed = empty - kept_open
-    elif pool.frees == "back":
-        freed = np.where(kept_open, 0, blocks - 1 - last)
-    else:
-        freed = np.where(first == blocks, first - kept_open, first)
-    head_freed, tail_freed = {
-        "any": (first > kept_open * (blocks == 1), tail_dead & ~kept_open),
-        "back": (freed == blocks, freed > 0),
-        "front": (freed > 0, freed == blocks),
-    }[pool.frees]
-    outside = head_freed * (ends - lengths) + tail_freed * (blocks * size - ends)
-    return freed, np.where(freed > 0, freed * size - outside, 0)
+def _count(layout: occupancy.Layout, pool: BlockPool) -> Census:
+    tally = Tally(pool)
+    tally.add(layout)
+    return Census(pool=pool, **tally.fields(layout.rows))

@@ -8,7 +8,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 """
 
 from kvreclaim.admission import admission_count, admit, block_usage
-from kvreclaim.census import Census, merge, take_census, take_censuses
+from kvreclaim.census import Census, merge, take_census, take_census_packed, take_censuses
 from kvreclaim.compaction import (
     CompactionCost,
     blocks_for_moves,
@@ -77,5 +77,6 @@ __all__ = [
     "savings_breakdown",
     "slots_per_move",
     "take_census",
+    "take_census_packed",
     "take_censuses",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,17 @@ def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
     if "t" not in axes:
         raise ValueError(f"axes must be {rule}; got {axes!r} without 't'; name the token axis 't'.")
     return axes
+
+
+def as_axes_tokens_last(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
+    """Return the letters of an array whose last axis is tokens, as packed bits have it."""
+    letters = as_axes(axes, shape, shared_axes)
+    if letters[-1] != "t":
+        raise ValueError(
+            f"axes must end in 't', the axis along which bits are packed; got {letters!r}; write "
+            "numpy.moveaxis(keep, axis, -1), and the letters in that order."
+        )
+    return letters
 
 
 def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
@@ -198,6 +209,34 @@ def _float_message(array: NDArray[np.floating[Any]]) -> str:
         f"{start}; write keep == 1 if these are 0.0 and 1.0, kvreclaim.masks.from_additive(keep) "
         "for an additive mask, or choose the kept tokens first if these are scores."
     )
+
+
+def as_bits(
+    bits: object, num_tokens: object, bitorder: object
+) -> tuple[NDArray[np.uint8], int, Literal["big", "little"]]:
+    """Return packed bits, their tokens and their order, where no bit stands beyond the tokens."""
+    order: Literal["big", "little"]
+    order = "little" if as_choice("bitorder", bitorder, ("big", "little")) == "little" else "big"
+    tokens = as_count("num_tokens", num_tokens)
+    array = np.asarray(bits)
+    if array.dtype != np.uint8:
+        raise TypeError(
+            f"bits must be packed in an array of uint8; got {array.dtype.name}; write "
+            "numpy.packbits(keep, axis=-1)."
+        )
+    if array.ndim == 0 or array.shape[-1] != -(-tokens // 8):
+        raise ValueError(
+            f"bits must have ceil(num_tokens / 8) = {-(-tokens // 8)} bytes in the last axis for "
+            f"num_tokens={tokens}; got shape {array.shape}; write the true num_tokens."
+        )
+    if tokens % 8:
+        beyond = 0xFF >> tokens % 8 if order == "big" else 0xFF << tokens % 8 & 0xFF
+        if (array[..., -1] & np.uint8(beyond)).any():
+            raise ValueError(
+                f"bits must be 0 beyond num_tokens={tokens}; got bits set there; write the true "
+                f"num_tokens, or bitorder={'little' if order == 'big' else 'big'!r}."
+            )
+    return array, tokens, order
 
 
 def as_per_table(

@@ -169,12 +169,7 @@ def save_masks(
     members: dict[str, NDArray[Any]] = {}
     for prefix, saved in masks.items():
         array = _checks.as_keep(saved.keep)
-        letters = _checks.as_axes(saved.axes, array.shape, "lh")
-        if not letters.endswith("t"):
-            raise ValueError(
-                f"axes must end in 't' to be saved; got {letters!r}; write "
-                "numpy.moveaxis(keep, axis, -1), and the letters in that order."
-            )
+        letters = _checks.as_axes_tokens_last(saved.axes, array.shape, "lh")
         if packed:
             members[f"{prefix}bits"] = np.ascontiguousarray(np.packbits(array, axis=-1))
             members[f"{prefix}num_tokens"] = np.array(array.shape[-1], np.int64)

@@ -1,0 +1,52 @@
+"""Packed bits are counted as the booleans that they are."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Case, cases
+
+from kvreclaim import occupancy, take_census, take_census_packed
+
+
+@given(cases(), st.sampled_from(["big", "little"]), st.sampled_from([1, 64, 1 << 20]))
+def test_equals_the_census_of_the_booleans(
+    case: Case, bitorder: Literal["big", "little"], piece: int
+) -> None:
+    axis = case.said["axes"].index("t")
+    keep = np.moveaxis(case.keep, axis, -1)
+    said = case.said | {"axes": case.said["axes"].replace("t", "") + "t"}
+    bits = np.packbits(keep, axis=-1, bitorder=bitorder)
+    with mock.patch.object(occupancy, "PIECE", piece):
+        census = take_census_packed(bits, keep.shape[-1], case.pool, bitorder=bitorder, **said)
+    assert census == take_census(case.keep, case.pool, **case.said)
+
+
+BITS = np.array([0b1010_0000], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"bits": BITS.astype(np.int64)}, TypeError, "uint8; got int64"),
+        ({"bits": BITS.astype(bool)}, TypeError, "uint8; got bool"),
+        ({"num_tokens": 9}, ValueError, "2 bytes in the last axis for num_tokens=9"),
+        ({"num_tokens": 2}, ValueError, "bitorder='little'"),
+        ({"num_tokens": 4, "bitorder": "little"}, ValueError, "bitorder='big'"),
+        ({"num_tokens": 4.0}, TypeError, "num_tokens must be an integer"),
+        ({"bitorder": "middle"}, ValueError, "bitorder must be one of"),
+        ({"axes": "h"}, ValueError, "without 't'"),
+        ({"bits": BITS[0]}, ValueError, "got shape"),
+        ({"bits": BITS[:, None], "axes": "th"}, ValueError, "end in 't'"),
+    ],
+)
+def test_other_arrays_are_refused(
+    arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        take_census_packed(**({"bits": BITS, "num_tokens": 4, "pool": 2} | arguments))

@@ -43,14 +43,17 @@ class Tally:
             "movable": tuple(self._movable.tolist()),
         }
 
-    def add(self, layout: Layout) -> None:
-        """Add every table of a layout."""
+    def add(self, layout: Layout, sums: RowSums | None = None) -> None:
+        """Add every table of a layout; or of a layout of unions, with the sums over their rows."""
         bins = _num_bins(layout.tokens + self.pool.block_size, self.pool.block_size)
         if self.pool.compactor == "evacuate_rows":
-            bins *= layout.rows
+            bins *= layout.rows if sums is None else sums.rows
         most_tables = occupancy.PIECE // (8 * bins)  # their histograms must stay small
         for first, stretch in occupancy.stretches(layout, most_tables):
-            self._add_tables(_measure(layout, first, stretch, self.pool))
+            found = _measure(layout, first, stretch, self.pool)
+            if sums is not None:
+                found = sums.put_into(found, first - layout.start)
+            self._add_tables(found)
 
     def _add_tables(self, found: Tables) -> None:
         pool, size, tables, rows = self.pool, self.pool.block_size, found.tables, found.rows
@@ -111,6 +114,28 @@ class Tables(NamedTuple):
     first: NDArray[np.int64] | None  # the first block with a live slot; `blocks` if none
     last: NDArray[np.int64] | None  # the last block with a live slot; -1 if none
     staying: NDArray[np.int64] | None  # live slots, or entries, that the compactor leaves alone
+
+
+class RowSums(NamedTuple):
+    """What the rows of tables add up to, where the tables are known as unions only."""
+
+    rows: int  # of each table
+    live_entries: NDArray[np.int64]
+    fullest: NDArray[np.int64]  # live entries of the fullest row
+    entries: NDArray[np.int64] | None  # (tables, blocks): live entries, for evacuate_rows
+    staying: NDArray[np.int64] | None  # live entries that pack_rows leaves alone
+
+    def put_into(self, found: Tables, first: int) -> Tables:
+        """Return what the tables hold from number `first` on, with the rows counted in."""
+        part = slice(first, first + found.tables)
+        bins = self.rows * (found.histogram.shape[1] - 1) + 1
+        return found._replace(
+            rows=self.rows,
+            live_entries=self.live_entries[part],
+            fullest=self.fullest[part],
+            row_blocks=None if self.entries is None else _histograms(self.entries[part], bins),
+            staying=found.staying if self.staying is None else self.staying[part],
+        )
 
 
 class _Piece(NamedTuple):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks, occupancy
+from kvreclaim._stream import tally_rows
 from kvreclaim._tally import Tally
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
@@ -340,6 +341,20 @@ def take_census_packed(
         bits, num_tokens, pool, bitorder=bitorder, axes=axes, lengths=lengths, offset=offset
     )
     return _count(layout, pool)
+
+
+def take_census_of_rows(
+    read: Callable[[int], NDArray[np.uint8]],
+    shape: tuple[int, ...],
+    axes: str,
+    pool: BlockPool,
+    *,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> Census:
+    """Count a mask that arrives as packed rows: ``read(n)`` returns the bits of the next n."""
+    tally, rows = tally_rows(read, shape, axes, pool, lengths=lengths, offset=offset)
+    return Census(pool=pool, **tally.fields(rows))
 
 
 def take_censuses(

@@ -28,12 +28,14 @@ class Layout(NamedTuple):
     """A keep-mask as tables of rows of tokens: a view, never a copy."""
 
     keep: NDArray[Any]  # outer axes, axes that share blocks, then tokens or their packed bits
+    outer_axes: int  # how many of its axes are outer ones
     packed: Literal["big", "little"] | None  # the order of packed bits; None for booleans
     tokens: int  # size of the token axis
-    outer: tuple[int, ...]  # sizes of the outer axes: one table for each index
+    outer: tuple[int, ...]  # sizes of the outer axes of the whole mask: a table for each index
     rows: int  # rows of one table
     lengths: PerTable  # tokens
     offsets: PerTable  # slots before token 0
+    start: int = 0  # number of the first table in `keep`, where that is part of the mask
 
     @property
     def num_tables(self) -> int:
@@ -94,6 +96,7 @@ def arrange(
         tokens = array.shape[-1]
     return Layout(
         keep=array,
+        outer_axes=len(outer),
         packed=None,
         tokens=tokens,
         outer=outer_sizes,
@@ -124,7 +127,7 @@ def arrange(
 def stretches(layout: Layout, most_tables: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the number of a first table, and whole tables of about a piece, or just that one."""
     most_tables = max(1, min(most_tables, PIECE // max(layout.rows * layout.tokens, 1)))
-    first, outer = 0, len(layout.outer)
+    first, outer = layout.start, layout.outer_axes
     for part in _split(layout.keep, outer, most_tables):
         tables = math.prod(part.shape[:outer])
         if tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 from unittest import mock
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from strategies import Case, cases
 
 from kvreclaim import occupancy, take_census, take_census_packed
+from kvreclaim.census import take_census_of_rows
 
 
 @given(cases(), st.sampled_from(["big", "little"]), st.sampled_from([1, 64, 1 << 20]))
@@ -20,11 +23,32 @@ def test_equals_the_census_of_the_booleans(
 ) -> None:
     axis = case.said["axes"].index("t")
     keep = np.moveaxis(case.keep, axis, -1)
-    said = case.said | {"axes": case.said["axes"].replace("t", "") + "t"}
+    said: dict[str, Any] = case.said | {"axes": case.said["axes"].replace("t", "") + "t"}
     bits = np.packbits(keep, axis=-1, bitorder=bitorder)
     with mock.patch.object(occupancy, "PIECE", piece):
         census = take_census_packed(bits, keep.shape[-1], case.pool, bitorder=bitorder, **said)
     assert census == take_census(case.keep, case.pool, **case.said)
+
+
+@given(cases(), st.sampled_from([1, 64, 500, 1 << 20]))
+def test_rows_that_arrive_one_after_another_make_the_same_census(case: Case, piece: int) -> None:
+    axis = case.said["axes"].index("t")
+    keep = np.moveaxis(case.keep, axis, -1)
+    axes = case.said["axes"].replace("t", "") + "t"
+    said = {name: value for name, value in case.said.items() if name != "axes"}
+    bits = np.ascontiguousarray(np.packbits(keep, axis=-1))
+    left = bits.reshape(math.prod(keep.shape[:-1]), -(-keep.shape[-1] // 8))
+
+    def read(rows: int) -> NDArray[np.uint8]:
+        nonlocal left
+        some, left = left[:rows], left[rows:]
+        assert len(some) == rows
+        return some
+
+    with mock.patch.object(occupancy, "PIECE", piece):
+        census = take_census_of_rows(read, keep.shape, axes, case.pool, **said)
+    assert census == take_census(case.keep, case.pool, **case.said)
+    assert not len(left)
 
 
 BITS = np.array([0b1010_0000], np.uint8)
@@ -49,4 +73,4 @@ def test_other_arrays_are_refused(
     arguments: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        take_census_packed(**({"bits": BITS, "num_tokens": 4, "pool": 2} | arguments))
+        take_census_packed(**{"bits": BITS, "num_tokens": 4, "pool": 2, **arguments})

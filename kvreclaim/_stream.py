@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _bits, occupancy
-from kvreclaim._tally import RowSums, Tally
+from kvreclaim._measure import RowSums
+from kvreclaim._tally import Tally
 from kvreclaim.occupancy import Layout
 from kvreclaim.pool import BlockPool
 

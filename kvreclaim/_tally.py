@@ -1,17 +1,14 @@
-"""What whole block tables hold, and its sum over tables: the numbers of a Census.
-
-Pieces of one table are joined along its slots; a table is counted once it is whole.
-"""
+"""The sums over block tables that a Census is made of: what is free, held, packed, moved."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _bits, _checks, occupancy
+from kvreclaim import occupancy
+from kvreclaim._measure import RowSums, Tables, measure, num_bins
 from kvreclaim.occupancy import Layout, PerTable
 from kvreclaim.pool import BlockPool
 
@@ -45,12 +42,12 @@ class Tally:
 
     def add(self, layout: Layout, sums: RowSums | None = None) -> None:
         """Add every table of a layout; or of a layout of unions, with the sums over their rows."""
-        bins = _num_bins(layout.tokens + self.pool.block_size, self.pool.block_size)
+        bins = num_bins(layout.tokens + self.pool.block_size, self.pool.block_size)
         if self.pool.compactor == "evacuate_rows":
             bins *= layout.rows if sums is None else sums.rows
         most_tables = occupancy.PIECE // (8 * bins)  # their histograms must stay small
         for first, stretch in occupancy.stretches(layout, most_tables):
-            found = _measure(layout, first, stretch, self.pool)
+            found = measure(layout, first, stretch, self.pool)
             if sums is not None:
                 found = sums.put_into(found, first - layout.start)
             self._add_tables(found)
@@ -95,196 +92,6 @@ class Tally:
                 self._moved += _total(live_entries, tables) - staying
             else:
                 self._moved += rows * (_total(live, tables) - staying)
-
-
-class Tables(NamedTuple):
-    """What whole tables of one layout hold: an array entry for each table."""
-
-    tables: int
-    rows: int  # of each
-    slots: int  # looked at in each, a multiple of the block size
-    lengths: PerTable  # written slots
-    ends: PerTable  # written slots and the offset before them
-    blocks: PerTable  # blocks owned
-    histogram: NDArray[np.int64]  # (tables, bins): blocks looked at, by live slots
-    live: NDArray[np.int64]  # live slots
-    live_entries: NDArray[np.int64]
-    fullest: NDArray[np.int64]  # live entries of the fullest row
-    row_blocks: NDArray[np.int64] | None  # (tables, bins): blocks by live entries
-    first: NDArray[np.int64] | None  # the first block with a live slot; `blocks` if none
-    last: NDArray[np.int64] | None  # the last block with a live slot; -1 if none
-    staying: NDArray[np.int64] | None  # live slots, or entries, that the compactor leaves alone
-
-
-class RowSums(NamedTuple):
-    """What the rows of tables add up to, where the tables are known as unions only."""
-
-    rows: int  # of each table
-    live_entries: NDArray[np.int64]
-    fullest: NDArray[np.int64]  # live entries of the fullest row
-    entries: NDArray[np.int64] | None  # (tables, blocks): live entries, for evacuate_rows
-    staying: NDArray[np.int64] | None  # live entries that pack_rows leaves alone
-
-    def put_into(self, found: Tables, first: int) -> Tables:
-        """Return what the tables hold from number `first` on, with the rows counted in."""
-        part = slice(first, first + found.tables)
-        bins = self.rows * (found.histogram.shape[1] - 1) + 1
-        return found._replace(
-            rows=self.rows,
-            live_entries=self.live_entries[part],
-            fullest=self.fullest[part],
-            row_blocks=None if self.entries is None else _histograms(self.entries[part], bins),
-            staying=found.staying if self.staying is None else self.staying[part],
-        )
-
-
-class _Piece(NamedTuple):
-    """What equally long pieces of tables hold."""
-
-    slots: int
-    blocks: int
-    histogram: NDArray[np.int64]  # (tables, bins): blocks by live slots
-    row_live: NDArray[np.int64] | None = None  # (tables, rows): live entries, where rows share
-    row_blocks: NDArray[np.int64] | None = None  # (tables, bins): blocks by live entries
-    first: NDArray[np.int64] | None = None
-    last: NDArray[np.int64] | None = None
-    run: NDArray[np.int64] | None = None  # (tables, 1 or rows): live slots before a dead one
-
-    def joined(self, then: _Piece) -> _Piece:
-        """Return what these pieces and the ones that follow them in the same tables hold."""
-        return _Piece(
-            slots=self.slots + then.slots,
-            blocks=self.blocks + then.blocks,
-            histogram=self.histogram + then.histogram,
-            row_live=_sum(self.row_live, then.row_live),
-            row_blocks=_sum(self.row_blocks, then.row_blocks),
-            first=self.first
-            if self.first is None or then.first is None
-            else np.where(self.first < self.blocks, self.first, self.blocks + then.first),
-            last=self.last
-            if self.last is None or then.last is None
-            else np.where(then.last >= 0, self.blocks + then.last, self.last),
-            run=self.run
-            if self.run is None or then.run is None
-            else self.run + np.where(self.run == self.slots, then.run, 0),
-        )
-
-
-def _sum(a: NDArray[np.int64] | None, b: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    return None if a is None or b is None else a + b
-
-
-def _measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) -> Tables:
-    """Count a stretch of whole tables that begins with table number `first` of the layout."""
-    tables, size = len(stretch), pool.block_size
-    lengths = occupancy.of_tables(layout.lengths, first, tables)
-    offsets = occupancy.of_tables(layout.offsets, first, tables)
-    ends = lengths + offsets
-    blocks = -(-ends // size) * (lengths > 0)
-    edges = _needs_edges(pool, lengths, blocks)
-    bins = _num_bins(layout.tokens + occupancy.most(offsets), size)
-    whole = functools.reduce(
-        _Piece.joined,
-        (
-            _measure_piece(bits, slots, _live(bits, layout, first, start), pool, bins, edges=edges)
-            for start, slots, bits in occupancy.pieces(layout, stretch, offsets, pool)
-        ),
-    )
-    live: NDArray[np.int64] = whole.histogram @ np.arange(bins)
-    staying = None if whole.run is None else whole.run.sum(axis=1)
-    if pool.compactor == "fill":
-        staying = np.zeros_like(live)
-        for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
-            part = _bits.union(bits)
-            staying += _bits.per_row(part & _bits.first_bits(live - start, part.shape[-1]))
-    return Tables(
-        tables=tables,
-        rows=layout.rows,
-        slots=whole.blocks * size,
-        lengths=lengths,
-        ends=ends,
-        blocks=blocks,
-        histogram=whole.histogram,
-        live=live,
-        live_entries=live if whole.row_live is None else whole.row_live.sum(axis=1),
-        fullest=live if whole.row_live is None else whole.row_live.max(axis=1),
-        row_blocks=whole.row_blocks,
-        first=whole.first,
-        last=whole.last,
-        staying=staying,
-    )
-
-
-def _measure_piece(
-    bits: NDArray[np.uint8],
-    slots: int,
-    live: NDArray[np.uint8],
-    pool: BlockPool,
-    bins: int,
-    *,
-    edges: bool,
-) -> _Piece:
-    rows = bits.shape[1]
-    occupied = _bits.per_block(live, slots, pool.block_size)
-    piece = _Piece(slots, occupied.shape[1], _histograms(occupied, bins))
-    if rows > 1:
-        piece = piece._replace(row_live=_bits.per_row(bits))
-        if pool.compactor == "evacuate_rows":
-            entries = _bits.per_block(bits, slots, pool.block_size).sum(axis=1, dtype=np.int64)
-            piece = piece._replace(row_blocks=_histograms(entries, rows * (bins - 1) + 1))
-    if edges:
-        held = occupied != 0
-        none = ~held.any(axis=1)
-        piece = piece._replace(
-            first=np.where(none, piece.blocks, held.argmax(axis=1) if piece.blocks else 0),
-            last=np.where(
-                none, -1, piece.blocks - 1 - held[:, ::-1].argmax(axis=1) if piece.blocks else 0
-            ),
-        )
-    if pool.compactor == "pack":
-        piece = piece._replace(run=_bits.leading_run(live)[:, None])
-    elif pool.compactor == "pack_rows":
-        piece = piece._replace(run=_bits.leading_run(bits))
-    return piece
-
-
-def _live(bits: NDArray[np.uint8], layout: Layout, first: int, start: int) -> NDArray[np.uint8]:
-    """Return the union of the rows, which must not reach beyond the lengths."""
-    live = _bits.union(bits)
-    if isinstance(layout.lengths, int):
-        return live
-    tables = len(live)
-    lengths = layout.lengths[first : first + tables]
-    offsets = np.broadcast_to(occupancy.of_tables(layout.offsets, first, tables), tables)
-    beyond = live & ~_bits.first_bits(lengths + offsets - start, live.shape[-1])
-    if beyond.any():
-        table = int(beyond.any(axis=1).argmax())
-        slot = start + int(np.unpackbits(beyond[table]).argmax())
-        index = np.unravel_index(first + table, layout.outer) if layout.outer else ()
-        raise _checks.beyond_length(index, slot - int(offsets[table]), int(lengths[table]))
-    return live
-
-
-def _num_bins(slots: int, block_size: int) -> int:
-    """Return how many counts of live slots one block of a table can have."""
-    return min(slots, block_size) + 1
-
-
-def _histograms(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
-    """Count the values of each row."""
-    tables = values.shape[0]
-    if tables == 1:
-        return np.bincount(values[0], minlength=bins).reshape(1, bins)
-    row = np.arange(0, tables * bins, bins)
-    return np.bincount((values + row[:, None]).ravel(), minlength=tables * bins).reshape(-1, bins)
-
-
-def _needs_edges(pool: BlockPool, lengths: PerTable, blocks: PerTable) -> bool:
-    """Return whether it matters which of a table's blocks are empty, not only how many."""
-    if pool.frees in ("back", "front"):
-        return True
-    partial = blocks * pool.block_size != lengths  # a block at a border is not wholly written
-    return pool.frees == "any" and (partial if isinstance(partial, bool) else bool(partial.any()))
 
 
 def _one(values: NDArray[np.int64]) -> PerTable:

@@ -30,7 +30,7 @@ def as_count(name: str, value: object, *, minimum: int = 0, maximum: int | None 
         number = operator.index(value)  # type: ignore[arg-type]  # the TypeError below is for this
     except TypeError:
         raise TypeError(
-            f"{name} must be {rule}; got {_shown(value)}; write a whole number, int(...) if it is "
+            f"{name} must be {rule}; got {shown(value)}; write a whole number, int(...) if it is "
             "one already."
         ) from None
     if number < minimum or (maximum is not None and number > maximum):
@@ -43,7 +43,7 @@ def as_positive(name: str, value: object) -> float:
     """Return ``value`` as a finite float above 0."""
     rule = "a finite number above 0"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be {rule}; got {_shown(value)}; write a number.")
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write a number.")
     number = float(value)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be {rule}; got {number}; write one.")
@@ -54,14 +54,14 @@ def as_flag(name: str, value: object) -> bool:
     """Return ``value`` if it is True or False."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise TypeError(f"{name} must be True or False; got {_shown(value)}; write one of the two.")
+    raise TypeError(f"{name} must be True or False; got {shown(value)}; write one of the two.")
 
 
 def as_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     listed = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {listed}; got {_shown(value)}; write its name.")
+        raise TypeError(f"{name} must be one of {listed}; got {shown(value)}; write its name.")
     if value not in choices:
         raise ValueError(f"{name} must be one of {listed}; got {value!r}; write one of these.")
     return value
@@ -71,7 +71,7 @@ def as_shared_axes(name: str, value: object) -> str:
     """Return the letters of the axes that share blocks, sorted."""
     rule = "a string of letters, one for each mask axis that shares blocks, such as 'lh', 'h' or ''"
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {rule}; got {_shown(value)}; write the letters.")
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write the letters.")
     if "t" in value:
         raise ValueError(f"{name} must be {rule}; got {value!r}; leave out 't', which blocks cut.")
     _refuse_odd_letters(name, rule, value)
@@ -92,7 +92,7 @@ def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
         )
     rule = "a string of one letter for each axis of keep, 't' for tokens"
     if not isinstance(axes, str):
-        raise TypeError(f"axes must be {rule}; got {_shown(axes)}; write such as axes='lht'.")
+        raise TypeError(f"axes must be {rule}; got {shown(axes)}; write such as axes='lht'.")
     _refuse_odd_letters("axes", rule, axes)
     if len(axes) != len(shape):
         raise ValueError(
@@ -123,60 +123,39 @@ def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
         raise ValueError(f"{name} must be {rule}; got {value!r}; write each letter once.")
 
 
-def as_keep(keep: object) -> NDArray[np.bool_]:
+def as_keep(keep: object, name: str = "keep") -> NDArray[np.bool_]:
     """Return a keep-mask as a boolean array, without a copy where it is one already."""
-    array = keep if type(keep) is np.ndarray else _as_array(keep)
+    array = keep if type(keep) is np.ndarray else as_array(name, keep, _KEEP_RULE)
     if array.dtype != np.bool_:
-        array = _booleans_from_integers(array)
+        if array.size == 0 and isinstance(keep, list | tuple):
+            return array.astype(np.bool_)  # an empty list says nothing of its kind
+        array = _booleans_from_integers(name, _with_own_dtype(array), _dtype_name(keep, array))
     if array.ndim == 0:
         raise ValueError(
-            "keep must have a token axis; got a single value; write such as [True, False]."
+            f"{name} must have a token axis; got a single value; write such as [True, False]."
         )
     return array
 
 
-def _as_array(keep: object) -> NDArray[Any]:
-    if isinstance(keep, np.ma.MaskedArray):
-        raise TypeError(
-            "keep must be a plain array of True and False; got a numpy.ma masked array, whose "
-            "masked tokens are neither kept nor evicted; write keep.filled(False) if they were "
-            "evicted, or kvreclaim.masks.from_padded(keep.data, ~keep.mask) if they are padding."
-        )
-    if isinstance(keep, str | bytes | bytearray | dict | set | frozenset) or keep is None:
-        raise TypeError(
-            f"keep must be an array of True and False, True where a token stays; got "
-            f"{_shown(keep)}; write an array or a list."
-        )
-    try:
-        array = np.asarray(keep)
-    except ValueError as error:
-        if not isinstance(keep, list | tuple):
-            raise
-        raise ValueError(
-            f"keep must have rows of one length; got a list that makes no array ({error}); write "
-            "kvreclaim.masks.from_list(rows), which pads them and returns their lengths."
-        ) from None
-    if array.size == 0 and isinstance(keep, list | tuple):
-        return array.astype(np.bool_)  # an empty list says nothing of its kind
-    return array
+_KEEP_RULE: Final = "an array of True and False, True where a token stays"
 
 
-def _booleans_from_integers(array: NDArray[Any]) -> NDArray[np.bool_]:
+def _booleans_from_integers(name: str, array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     kind = array.dtype.kind
+    rule = f"{name} must be True and False, or integers that are all 0 and 1"
     if kind in "iu":
         if array.size == 0 or (int(array.min()) >= 0 and int(array.max()) <= 1):
             return array.view(np.bool_) if array.dtype.itemsize == 1 else array.astype(np.bool_)
         others = (array != 0) & (array != 1)
         first = np.unravel_index(int(others.argmax()), array.shape)
         raise ValueError(
-            "keep must be True and False, or integers that are all 0 and 1; got "
-            f"{array.dtype.name} with {np.count_nonzero(others)} of {array.size} values other than "
-            f"0 and 1, the first {int(array[first])} at index {_index_text(first)}; write keep != "
-            "0 if every other value means kept, kvreclaim.masks.from_indices(...) if these are "
-            "positions, kvreclaim.masks.from_packed(...) if these are packed bits."
+            f"{rule}; got {dtype} with {np.count_nonzero(others)} of {array.size} values other "
+            f"than 0 and 1, the first {int(array[first])} at index {index_text(first)}; write "
+            f"{name} != 0 if every other value means kept, kvreclaim.masks.from_indices(...) if "
+            "these are positions, kvreclaim.masks.from_packed(...) if these are packed bits."
         )
     if kind == "f":
-        raise TypeError(_float_message(array))
+        raise TypeError(f"{rule}; got an array of {dtype}{_float_hint(name, array)}.")
     if array.size == 0 and kind == "O":
         hint = "write numpy.zeros(0, bool) for no tokens"
     elif kind == "O":
@@ -185,30 +164,141 @@ def _booleans_from_integers(array: NDArray[Any]) -> NDArray[np.bool_]:
         hint = "write booleans, such as [c == '1' for c in text]"
     else:
         hint = "write a boolean array that says which tokens stay"
-    raise TypeError(
-        f"keep must be True and False, or integers that are all 0 and 1; got an array of "
-        f"{array.dtype.name}; {hint}."
-    )
+    raise TypeError(f"{rule}; got an array of {dtype}; {hint}.")
 
 
-def _float_message(array: NDArray[np.floating[Any]]) -> str:
-    start = (
-        "keep must be True and False, or integers that are all 0 and 1; got an array of "
-        f"{array.dtype.name}"
-    )
+def _float_hint(name: str, array: NDArray[np.floating[Any]]) -> str:
     nan = np.isnan(array)
     if nan.any():
         first = np.unravel_index(int(nan.argmax()), array.shape)
         return (
-            f"{start} with {np.count_nonzero(nan)} NaN, the first at index {_index_text(first)}, "
-            "which is neither kept nor evicted; decide what NaN means, such as keep == 1."
+            f" with {np.count_nonzero(nan)} NaN, the first at index {index_text(first)}, "
+            f"which is neither kept nor evicted; decide what NaN means, such as {name} == 1"
         )
+    additive = f"kvreclaim.masks.from_additive({name})"
     if array.size and float(array.max()) <= 0 and float(array.min()) < 0:
-        return f"{start}, an additive mask; write kvreclaim.masks.from_additive(keep)."
+        return f", an additive mask (0 = kept, -inf = evicted); write {additive}"
     return (
-        f"{start}; write keep == 1 if these are 0.0 and 1.0, kvreclaim.masks.from_additive(keep) "
-        "for an additive mask, or choose the kept tokens first if these are scores."
+        f"; write {name} == 1 if these are 0.0 and 1.0, {additive} for an additive mask (0 = kept, "
+        "-inf = evicted), or choose the kept tokens first if these are scores"
     )
+
+
+def as_integers(name: str, value: object) -> NDArray[np.int64]:
+    """Return positions, offsets or lengths as 64-bit integers."""
+    array = as_array(name, value, "integers")
+    kind = array.dtype.kind
+    if kind not in "iu" and array.size:
+        hint = (
+            "a boolean mask says itself which tokens it means and needs no converter from positions"
+            if kind == "b"
+            else "write whole numbers, astype(int) if they are whole already"
+        )
+        raise TypeError(
+            f"{name} must be integers; got an array of {_dtype_name(value, array)}; {hint}."
+        )
+    if kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"{name} must fit in 64 bits with a sign; got {int(array.max())}; write a fill value "
+            "such as -1 instead."
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def as_array(name: str, value: object, rule: str) -> NDArray[Any]:
+    """Return whatever holds numbers as a NumPy array: on the host, dense, a view where one will do.
+
+    Tensors of other libraries are known by their methods; no library is imported.
+    """
+    if type(value) is np.ndarray:
+        return _with_own_dtype(value)
+    if isinstance(value, np.ma.MaskedArray):
+        hint = f"write {name}.filled(...) with what the masked values mean"
+        if rule == _KEEP_RULE:
+            hint = (
+                f"write {name}.filled(False) if those tokens were evicted, or kvreclaim.masks."
+                f"from_padded({name}.data, ~{name}.mask) if they are padding"
+            )
+        raise TypeError(
+            f"{name} must be {rule}; got a numpy.ma masked array, whose masked values mean neither "
+            f"one thing nor the other; {hint}."
+        )
+    if value is None or isinstance(value, str | bytes | bytearray | dict | set | frozenset):
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write an array or a list.")
+    if isinstance(value, list | tuple):
+        return _from_list(name, value, rule)
+    if getattr(value, "is_nested", False) is True:
+        raise TypeError(
+            f"{name} must be {rule}; got a nested tensor, whose rows differ in length; write "
+            f"{name}.unbind() where a list of rows is taken, such as kvreclaim.masks.from_list."
+        )
+    if getattr(value, "is_meta", False) is True:
+        raise TypeError(
+            f"{name} must be {rule}; got a tensor on the meta device, which has a shape but no "
+            "values; write one that holds them."
+        )
+    try:
+        array = _on_host(value)
+    except (TypeError, ValueError, RuntimeError, BufferError, AttributeError) as error:
+        traced = "Tracer" in type(error).__name__
+        raise TypeError(
+            f"{name} must be {rule}; got a traced jax array, whose values are not known yet; call "
+            "outside jit."
+            if traced
+            else f"{name} must be {rule}; got a {type(value).__name__} whose values NumPy cannot "
+            "read; write a plain array of them, made outside of any tracing."
+        ) from error
+    if array.dtype.kind == "O" and array.ndim == 0:
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write an array or a list.")
+    return _with_own_dtype(array)
+
+
+def _from_list(name: str, value: Sequence[Any], rule: str) -> NDArray[Any]:
+    try:
+        try:
+            array = np.asarray(value)
+        except (TypeError, RuntimeError):  # tensors that must be copied to the host one by one
+            items = [as_array(f"{name}[{i}]", item, rule) for i, item in enumerate(value)]
+            array = np.asarray(items)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be {rule}, in rows of one length; got a list that makes no array; pad "
+            "it, as kvreclaim.masks.from_list(rows) does for masks."
+        ) from None
+    return _with_own_dtype(array)
+
+
+def _on_host(value: Any) -> NDArray[Any]:  # noqa: ANN401  # an array of any library
+    if hasattr(value, "detach"):  # torch
+        tensor = value.detach()
+        if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+            tensor = tensor.to_dense()
+        tensor = tensor.cpu()
+        try:
+            return np.asarray(tensor)
+        except (
+            TypeError
+        ):  # bfloat16 and 8-bit floats, which NumPy does not have: float32 holds them
+            return np.asarray(tensor.float())
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):  # cupy
+        return np.asarray(value.get())
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _with_own_dtype(array: NDArray[Any]) -> NDArray[Any]:
+    """Return values of a dtype that NumPy got from another library (bfloat16) in one of its own."""
+    name = array.dtype.name
+    if array.dtype.kind != "V" or array.dtype.names is not None or name.startswith("void"):
+        return array
+    return array.astype(np.int8 if "int" in name else np.float32)
+
+
+def _dtype_name(value: object, array: NDArray[Any]) -> str:
+    """Return the name of the dtype that came, which NumPy may not have."""
+    came = None if isinstance(value, np.ndarray) else getattr(value, "dtype", None)
+    return array.dtype.name if came is None else str(came).rpartition(".")[2]
 
 
 def as_bits(
@@ -218,7 +308,7 @@ def as_bits(
     order: Literal["big", "little"]
     order = "little" if as_choice("bitorder", bitorder, ("big", "little")) == "little" else "big"
     tokens = as_count("num_tokens", num_tokens)
-    array = np.asarray(bits)
+    array = as_array("bits", bits, "packed in an array of uint8")
     if array.dtype != np.uint8:
         raise TypeError(
             f"bits must be packed in an array of uint8; got {array.dtype.name}; write "
@@ -247,11 +337,11 @@ def as_per_table(
     ``value`` has one axis for each outer letter, of the letter's size or 1; a flat array belongs
     to the only outer letter, or to letter ``b``.
     """
-    array = np.asarray(value)
+    array = as_array(name, value, "integers")
     if array.dtype.kind not in "iu":
         if array.size:
             raise TypeError(
-                f"{name} must be integers; got {_shown(value)} of type {array.dtype.name}; {hint}."
+                f"{name} must be integers; got {shown(value)} of type {array.dtype.name}; {hint}."
             )
         array = array.astype(np.int64)
     if array.ndim == 1 and len(sizes) != 1 and "b" in letters:
@@ -269,7 +359,7 @@ def as_per_table(
     wrong = (array < 0) | (array > maximum)
     if wrong.any():
         first = np.unravel_index(int(wrong.argmax()), array.shape)
-        at = f" at index {_index_text(first)}" if first else ""
+        at = f" at index {index_text(first)}" if first else ""
         raise ValueError(
             f"{name} must be from 0 to {maximum}; got {int(array[first])}{at}; {hint}."
         )
@@ -278,12 +368,12 @@ def as_per_table(
 
 def is_zero(value: object) -> bool:
     """Return whether an offset is the plain 0 that stands for none."""
-    return isinstance(value, int) and value == 0
+    return type(value) is int and value == 0
 
 
 def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError:
     """Return the error for a kept token that a sequence of this length does not have."""
-    where = f" of sequence {_index_text(index)}" if index else ""
+    where = f" of sequence {index_text(index)}" if index else ""
     return ValueError(
         f"keep must be False beyond the lengths; got True at token {token}{where}, which has "
         f"{length} tokens; write the true lengths, or kvreclaim.masks.from_padded(keep, valid) for "
@@ -291,12 +381,13 @@ def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError
     )
 
 
-def _index_text(index: tuple[Any, ...]) -> str:
+def index_text(index: tuple[Any, ...]) -> str:
+    """Return an index as it is written: a number, or numbers in brackets."""
     numbers = tuple(int(part) for part in index)
     return str(numbers[0]) if len(numbers) == 1 else str(numbers)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a short picture of what came: its type, and its value where that is short."""
     text = repr(value)
     kind = type(value).__name__

@@ -93,6 +93,14 @@ def _sum(a: NDArray[np.int64] | None, b: NDArray[np.int64] | None) -> NDArray[np
     return None if a is None or b is None else a + b
 
 
+def refuse_live_beyond(layout: Layout, pool: BlockPool) -> None:
+    """Refuse a mask that keeps a token beyond the length of its table."""
+    for first, stretch in occupancy.stretches(layout, layout.num_tables):
+        offsets = occupancy.of_tables(layout.offsets, first, len(stretch))
+        for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
+            _live(bits, layout, first, start)
+
+
 def measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) -> Tables:
     """Count a stretch of whole tables that begins with table number `first` of the layout."""
     tables, size = len(stretch), pool.block_size

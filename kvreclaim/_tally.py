@@ -1,8 +1,11 @@
-"""The sums over block tables that a Census is made of: what is free, held, packed, moved."""
+"""The sums over block tables that a Census is made of: what is free, held, packed, moved.
+
+Blocks pinned at the front of a table are counted apart, and the rest of it as a table of its own.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,13 @@ from kvreclaim import occupancy
 from kvreclaim._measure import RowSums, Tables, measure, num_bins
 from kvreclaim.occupancy import Layout, PerTable
 from kvreclaim.pool import BlockPool
+
+_PINNED: Final = (
+    "num_pinned_blocks",
+    "num_pinned_tokens",
+    "num_pinned_live_tokens",
+    "num_pinned_live_entries",
+)
 
 
 class Tally:
@@ -22,6 +32,7 @@ class Tally:
         self._movable = np.zeros_like(self._counts[: None if pool.compactor == "evacuate" else 0])
         self._tables = self._tokens = self._live_entries = 0
         self._freed = self._held_tokens = self._packed = self._floor = self._moved = 0
+        self._pinned = dict.fromkeys(_PINNED, 0)
 
     def fields(self, rows: int) -> dict[str, Any]:
         """Return the fields of the census, but for its pool, as built-in integers."""
@@ -38,22 +49,72 @@ class Tally:
             "num_floor_blocks": self._floor,
             "num_moved_entries": self._moved,
             "movable": tuple(self._movable.tolist()),
+            **self._pinned,
         }
 
     def add(self, layout: Layout, sums: RowSums | None = None) -> None:
         """Add every table of a layout; or of a layout of unions, with the sums over their rows."""
-        bins = num_bins(layout.tokens + self.pool.block_size, self.pool.block_size)
-        if self.pool.compactor == "evacuate_rows":
+        self._add(layout, self.pool, sums)
+
+    def _add(self, layout: Layout, pool: BlockPool, sums: RowSums | None = None) -> None:
+        bins = num_bins(layout.tokens + pool.block_size, pool.block_size)
+        if pool.compactor == "evacuate_rows":
             bins *= layout.rows if sums is None else sums.rows
         most_tables = occupancy.PIECE // (8 * bins)  # their histograms must stay small
         for first, stretch in occupancy.stretches(layout, most_tables):
-            found = measure(layout, first, stretch, self.pool)
+            found = measure(layout, first, stretch, pool)
             if sums is not None:
                 found = sums.put_into(found, first - layout.start)
-            self._add_tables(found)
+            self._add_tables(found, pool)
 
-    def _add_tables(self, found: Tables) -> None:
-        pool, size, tables, rows = self.pool, self.pool.block_size, found.tables, found.rows
+    def add_pinned(self, layout: Layout, pinned: NDArray[np.int64]) -> None:
+        """Add every table of a layout, of which the first `pinned` tokens must stay in place."""
+        tables = layout.num_tables
+        keep = layout.keep.reshape(tables, *layout.keep.shape[layout.outer_axes :])
+        lengths = np.broadcast_to(layout.lengths, tables)
+        offsets = np.broadcast_to(layout.offsets, tables)
+        size = self.pool.block_size
+        blocks = np.where(pinned > 0, -(-(pinned + offsets) // size), 0)
+        borders = np.minimum(np.maximum(blocks * size - offsets, 0), layout.tokens)
+        for border, offset in np.unique(np.stack([borders, offsets], axis=1), axis=0).tolist():
+            some = np.flatnonzero((borders == border) & (offsets == offset))
+            part = layout._replace(outer_axes=1, outer=(len(some),), keep=keep[some])
+            before = part._replace(
+                keep=part.keep[..., :border],
+                tokens=border,
+                lengths=np.minimum(lengths[some], border),
+                offsets=offsets[some],
+            )
+            after = part._replace(
+                keep=part.keep[..., border:],
+                tokens=layout.tokens - border,
+                lengths=np.maximum(lengths[some] - border, 0),
+                offsets=0 if border else offsets[some],
+            )
+            if border:
+                self._add_held(before)
+            behind_held = border > 0 and self.pool.frees == "front"
+            self._add(after, self.pool.replace(frees="none") if behind_held else self.pool)
+
+    def _add_held(self, layout: Layout) -> None:
+        """Add blocks that are neither freed nor moved, whatever is dead in them."""
+        held = Tally(self.pool.replace(frees="none", compactor="none"))
+        held.add(layout)
+        fields = held.fields(layout.rows)
+        blocks = sum(fields["counts"])
+        self._counts += fields["counts"]
+        self._tokens += fields["num_tokens"]
+        self._live_entries += fields["num_live_entries"]
+        self._held_tokens += fields["num_tokens"]
+        self._packed += blocks
+        self._floor += blocks
+        live = sum(live * count for live, count in enumerate(fields["counts"]))
+        numbers = (blocks, fields["num_tokens"], live, fields["num_live_entries"])
+        for name, number in zip(_PINNED, numbers, strict=True):
+            self._pinned[name] += number
+
+    def _add_tables(self, found: Tables, pool: BlockPool) -> None:
+        size, tables, rows = pool.block_size, found.tables, found.rows
         lengths, blocks, histogram = found.lengths, found.blocks, found.histogram
         _drop_empty(histogram, found.slots // size - blocks)  # behind the end of a shorter table
         live, live_entries = _one(found.live), _one(found.live_entries)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks, occupancy
+from kvreclaim._measure import refuse_live_beyond
 from kvreclaim._stream import tally_rows
 from kvreclaim._tally import Tally
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
@@ -58,6 +59,10 @@ class Census:
     movable
         ``movable[k]`` held blocks of k live slots are emptied by a full compaction, where the
         compactor is ``"evacuate"``; else empty.
+    num_pinned_blocks, num_pinned_tokens
+        Blocks that must stay in place, neither freed nor moved, and the written slots in them.
+    num_pinned_live_tokens, num_pinned_live_entries
+        Live slots and entries in pinned blocks.
 
     Examples
     --------
@@ -81,6 +86,10 @@ class Census:
     num_floor_blocks: int
     num_moved_entries: int
     movable: tuple[int, ...]
+    num_pinned_blocks: int = 0
+    num_pinned_tokens: int = 0
+    num_pinned_live_tokens: int = 0
+    num_pinned_live_entries: int = 0
 
     def __attrs_post_init__(self) -> None:
         """Refuse counts that no mask can have."""
@@ -95,6 +104,9 @@ class Census:
             and 0 <= self.num_floor_blocks <= self.num_packed_blocks <= held
             and self.num_moved_entries >= 0
             and self.num_freed_blocks >= 0
+            and 0 <= self.num_pinned_blocks <= self.num_floor_blocks
+            and 0 <= self.num_pinned_live_tokens <= self.num_pinned_tokens <= self.num_held_tokens
+            and 0 <= self.num_pinned_live_entries <= self.num_live_entries
         )
         if not consistent:
             raise ValueError(
@@ -246,6 +258,10 @@ def merge(censuses: Iterable[Census]) -> Census:
         num_floor_blocks=sum(part.num_floor_blocks for part in parts),
         num_moved_entries=sum(part.num_moved_entries for part in parts),
         movable=tuple(map(sum, zip(*(part.movable for part in parts), strict=True))),
+        num_pinned_blocks=sum(part.num_pinned_blocks for part in parts),
+        num_pinned_tokens=sum(part.num_pinned_tokens for part in parts),
+        num_pinned_live_tokens=sum(part.num_pinned_live_tokens for part in parts),
+        num_pinned_live_entries=sum(part.num_pinned_live_entries for part in parts),
     )
 
 
@@ -265,6 +281,7 @@ def take_census(
     axes: str | None = None,
     lengths: ArrayLike | None = None,
     offset: ArrayLike = 0,
+    pinned: ArrayLike = 0,
 ) -> Census:
     """Count what a keep-mask leaves in the blocks of a pool, in one pass over the tokens.
 
@@ -285,6 +302,9 @@ def take_census(
     offset
         Slots of a table's first block that precede token 0 and belong to nothing here, from 0 to
         the block size - 1; shaped like `lengths`.
+    pinned
+        Leading tokens of each sequence whose blocks something else holds as well, such as a prefix
+        cache; these blocks are neither freed nor moved. Shaped like `lengths`.
 
     Raises
     ------
@@ -299,7 +319,8 @@ def take_census(
     (1, 0, 1)
     """
     pool = as_pool(pool)
-    return _count(occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset), pool)
+    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
+    return _count(layout, pool)
 
 
 def take_census_packed(
@@ -365,6 +386,7 @@ def take_censuses(
     axes: str,
     lengths: ArrayLike | None = None,
     offset: ArrayLike = 0,
+    pinned: ArrayLike = 0,
 ) -> dict[tuple[int, ...], Census]:
     """Take a census for each index of the axes named in `by`, such as one for each layer.
 
@@ -378,7 +400,7 @@ def take_censuses(
     {(0,): 1, (1,): 2}
     """
     pool = as_pool(pool)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
+    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
     outer = [letter for letter in axes if letter != "t" and letter not in pool.shared_axes]
     for letter in by:
         if letter not in outer or by.count(letter) > 1:
@@ -389,6 +411,7 @@ def take_censuses(
     every = layout.num_tables
     lengths_of = np.broadcast_to(layout.lengths, every).reshape(layout.outer)
     offsets_of = np.broadcast_to(layout.offsets, every).reshape(layout.outer)
+    pinned_of = np.broadcast_to(layout.pinned, every).reshape(layout.outer)
     mask = _checks.as_keep(keep)
     where = [axes.index(letter) for letter in by]
     where_outer = [outer.index(letter) for letter in by]
@@ -399,6 +422,7 @@ def take_censuses(
             axes="".join(letter for letter in axes if letter not in by),
             lengths=lengths_of[_at(where_outer, index, len(outer))],
             offset=offsets_of[_at(where_outer, index, len(outer))],
+            pinned=pinned_of[_at(where_outer, index, len(outer))],
         )
         for index in itertools.product(*(range(mask.shape[axis]) for axis in where))
     }
@@ -459,5 +483,9 @@ def usable_blocks(census: Census) -> int:
 
 def _count(layout: occupancy.Layout, pool: BlockPool) -> Census:
     tally = Tally(pool)
-    tally.add(layout)
+    if isinstance(layout.pinned, int):
+        tally.add(layout)
+    else:
+        refuse_live_beyond(layout, pool)
+        tally.add_pinned(layout, layout.pinned)
     return Census(pool=pool, **tally.fields(layout.rows))

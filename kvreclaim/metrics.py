@@ -218,6 +218,8 @@ def slots_per_move(
     4.0
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    if census.num_compactable_blocks == 0:
+        return math.nan
     return _share(
         census.pool.block_size * census.rows_per_table * census.num_compactable_blocks,
         census.num_moved_entries,
@@ -226,7 +228,7 @@ def slots_per_move(
 
 @attrs.frozen(kw_only=True)
 class SavingsBreakdown:
-    """Where the evicted entries went: `num_reclaimed`, `num_stranded` and `num_unshared` are all.
+    """Where the evicted entries went: the four numbers add up to all of them.
 
     Parameters
     ----------
@@ -238,12 +240,15 @@ class SavingsBreakdown:
         Entries of dead slots in held blocks: lost to the size of a block.
     num_unshared
         Entries dead in their row while another row of the table keeps the slot: lost to sharing.
+    num_pinned
+        Entries of blocks that must stay in place.
     """
 
     num_entries: int
     num_reclaimed: int
     num_stranded: int
     num_unshared: int
+    num_pinned: int = 0
 
     @property
     def reclaimed(self) -> float:
@@ -260,9 +265,14 @@ class SavingsBreakdown:
         """Share of the entries lost to sharing; nan without entries."""
         return _share(self.num_unshared, self.num_entries)
 
+    @property
+    def pinned(self) -> float:
+        """Share of the entries evicted from blocks that must stay; nan without entries."""
+        return _share(self.num_pinned, self.num_entries)
+
 
 def savings_breakdown(census: Census) -> SavingsBreakdown:
-    """Return where the logical saving went: reclaimed, stranded in held blocks, or unshared.
+    """Return where the logical saving went: reclaimed, stranded in held blocks, unshared, pinned.
 
     Examples
     --------
@@ -273,11 +283,15 @@ def savings_breakdown(census: Census) -> SavingsBreakdown:
     (4, 2, 1)
     """
     rows = census.rows_per_table
+    dead_in_pinned = census.num_pinned_tokens - census.num_pinned_live_tokens
+    live_outside = census.num_live_tokens - census.num_pinned_live_tokens
+    entries_outside = census.num_live_entries - census.num_pinned_live_entries
     return SavingsBreakdown(
         num_entries=census.num_entries,
         num_reclaimed=(census.num_tokens - census.num_held_tokens) * rows,
-        num_stranded=census.num_stranded_tokens * rows,
-        num_unshared=census.num_live_tokens * rows - census.num_live_entries,
+        num_stranded=(census.num_stranded_tokens - dead_in_pinned) * rows,
+        num_unshared=live_outside * rows - entries_outside,
+        num_pinned=census.num_pinned_tokens * rows - census.num_pinned_live_entries,
     )
 
 

@@ -35,6 +35,7 @@ class Layout(NamedTuple):
     rows: int  # rows of one table
     lengths: PerTable  # tokens
     offsets: PerTable  # slots before token 0
+    pinned: PerTable = 0  # leading tokens whose blocks must stay in place
     start: int = 0  # number of the first table in `keep`, where that is part of the mask
 
     @property
@@ -44,12 +45,18 @@ class Layout(NamedTuple):
 
 
 def lay_out(
-    keep: object, pool: BlockPool, *, axes: object, lengths: object, offset: object
+    keep: object,
+    pool: BlockPool,
+    *,
+    axes: object,
+    lengths: object,
+    offset: object,
+    pinned: object = 0,
 ) -> Layout:
     """Check a mask and what goes with it, and put its axes in order."""
     array = _checks.as_keep(keep)
     letters = _checks.as_axes(axes, array.shape, pool.shared_axes)
-    return arrange(array, letters, pool, lengths=lengths, offset=offset)
+    return arrange(array, letters, pool, lengths=lengths, offset=offset, pinned=pinned)
 
 
 def lay_out_packed(
@@ -76,6 +83,7 @@ def arrange(
     *,
     lengths: object,
     offset: object,
+    pinned: object = 0,
     tokens: int | None = None,
 ) -> Layout:
     """Put the axes of an array in order: outer, shared, tokens; check lengths and offset."""
@@ -94,6 +102,28 @@ def arrange(
         )
     if tokens is None:
         tokens = array.shape[-1]
+
+    def per_table(name: str, value: object, maximum: int, hint: str) -> NDArray[np.int64]:
+        return _checks.as_per_table(
+            name, value, letters=outer_letters, sizes=outer_sizes, maximum=maximum, hint=hint
+        )
+
+    lengths_of: PerTable = tokens
+    offsets: PerTable = 0
+    pinned_of: PerTable = 0
+    if lengths is not None:
+        lengths_of = per_table("lengths", lengths, tokens, "write each sequence's tokens")
+    if not _checks.is_zero(offset):
+        hint = "write the slots of the first block before token 0"
+        offsets = per_table("offset", offset, pool.block_size - 1, hint)
+    if not _checks.is_zero(pinned):
+        hint = "write each sequence's leading tokens that must stay, at most its length"
+        pinned_of = per_table("pinned", pinned, tokens, hint)
+        if np.any(pinned_of > lengths_of):
+            raise ValueError(
+                "pinned must be at most the lengths; got "
+                f"{int(pinned_of.max())} pinned tokens; {hint}."
+            )
     return Layout(
         keep=array,
         outer_axes=len(outer),
@@ -101,26 +131,9 @@ def arrange(
         tokens=tokens,
         outer=outer_sizes,
         rows=rows,
-        lengths=tokens
-        if lengths is None
-        else _checks.as_per_table(
-            "lengths",
-            lengths,
-            letters=outer_letters,
-            sizes=outer_sizes,
-            maximum=tokens,
-            hint="write each sequence's tokens",
-        ),
-        offsets=0
-        if _checks.is_zero(offset)
-        else _checks.as_per_table(
-            "offset",
-            offset,
-            letters=outer_letters,
-            sizes=outer_sizes,
-            maximum=pool.block_size - 1,
-            hint="write the slots of the first block before token 0",
-        ),
+        lengths=lengths_of,
+        offsets=offsets,
+        pinned=pinned_of,
     )
 
 

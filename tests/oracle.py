@@ -181,6 +181,7 @@ def census(
     axes: str | None = None,
     lengths: PerTable | None = None,
     offset: PerTable = 0,
+    pinned: PerTable = 0,
     *,
     shape: Sequence[int] | None = None,
 ) -> Census:
@@ -202,6 +203,7 @@ def census(
     full = sizes[time] if lengths is None else lengths
     length_of = _number_of_each_table(full, outer_sizes, outer_letters, 0, sizes[time])
     offset_of = _number_of_each_table(offset, outer_sizes, outer_letters, 0, pool.block_size - 1)
+    pinned_of = _number_of_each_table(pinned, outer_sizes, outer_letters, 0, sizes[time])
 
     total = empty(pool)
     total["rows_per_table"] = math.prod(sizes[axis] for axis in shared)
@@ -215,7 +217,10 @@ def census(
             for token in range(sizes[time]):
                 index[time] = token
                 rows[-1].append(_kept(_at(keep, index)))
-        total = add(total, _census_of_table(rows, length_of[table], offset_of[table], pool))
+        counted = _census_of_table(
+            rows, length_of[table], offset_of[table], pool, pinned_of[table]
+        )
+        total = add(total, counted)
     return total
 
 
@@ -260,13 +265,14 @@ def _lay_out(rows: list[list[bool]], length: int, offset: int, block_size: int) 
     return [slots[first : first + block_size] for first in range(0, len(slots), block_size)]
 
 
-def _is_freed(blocks: list[Block], pool: PoolLike) -> list[bool]:
+def _is_freed(blocks: list[Block], pool: PoolLike, num_pinned: int = 0) -> list[bool]:
     """A block is free when the runtime takes it back without copying anything.
 
-    Any empty one; only the run at the back or at the front of the table; or none. A partly
-    written last block of an open tail stays, and ends a run at the back.
+    Any empty one; only the run at the back or at the front of the table; or none. A pinned block
+    stays, as does a partly written last block of an open tail, and ends a run.
     """
     can_go = [_occupancy(block) == 0 for block in blocks]
+    can_go[:num_pinned] = [False] * num_pinned
     if pool.open_tail and blocks and blocks[-1][-1] == "unwritten":
         can_go[-1] = False
     freed = [False] * len(blocks)
@@ -285,48 +291,61 @@ def _is_freed(blocks: list[Block], pool: PoolLike) -> list[bool]:
     return freed
 
 
-def _census_of_table(rows: list[list[bool]], length: int, offset: int, pool: PoolLike) -> Census:
+def _census_of_table(
+    rows: list[list[bool]], length: int, offset: int, pool: PoolLike, pinned: int = 0
+) -> Census:
     """Everything that is counted, for one table."""
+    if pinned > length:
+        raise ValueError("more tokens are pinned than the sequence has")
     if any(any(row[length:]) for row in rows):
         raise ValueError("a token is kept beyond its sequence's length")
     size = pool.block_size
     num_rows = len(rows)
     blocks = _lay_out(rows, length, offset, size)
     slots = [slot for block in blocks for slot in block]
-    freed = _is_freed(blocks, pool)
+    # Pinned are the blocks that hold a pinned token: they are neither freed nor moved.
+    num_pinned = _ceil(offset + pinned, size) if pinned else 0
+    pinned_slots = [slot for block in blocks[:num_pinned] for slot in block]
+    freed = _is_freed(blocks, pool, num_pinned)
     held = [block for block, is_freed in zip(blocks, freed, strict=True) if not is_freed]
     held_slots = [slot for block in held for slot in block]
     num_live = _occupancy(slots)
     num_live_entries = sum(_live_entries(slots, row) for row in range(num_rows))
-    fullest_row = max((_live_entries(slots, row) for row in range(num_rows)), default=0)
 
     # Blocks after a full compaction: as few as hold the live slots, or the fullest row.
-    num_floor = _ceil(fullest_row, size)
+    loose = [slot for block in blocks[num_pinned:] for slot in block]
+    loose_live = _occupancy(loose)
+    fullest_row = max((_live_entries(loose, row) for row in range(num_rows)), default=0)
+    num_floor = num_pinned + _ceil(fullest_row, size)
     if pool.compactor == "none":
         num_packed = len(held)
     elif pool.compactor in ("pack_rows", "evacuate_rows"):
         num_packed = num_floor
     else:
-        num_packed = _ceil(num_live, size)
+        num_packed = num_pinned + _ceil(loose_live, size)
 
-    # What a full compaction copies; positions count from the first slot of the first block.
-    live = [_is_live(slot) for slot in slots]
+    # What a full compaction copies; positions count from the first slot that can be moved to.
+    live = [_is_live(slot) for slot in loose]
     movable = [0] * (size + 1) if pool.compactor == "evacuate" else []
     if pool.compactor == "evacuate":  # the emptiest held blocks, whole slots
-        emptied = sorted(_occupancy(block) for block in held)[: len(held) - num_packed]
+        emptied = sorted(_occupancy(block) for block in held[num_pinned:])
+        emptied = emptied[: len(held) - num_packed]
         for occupancy in emptied:
             movable[occupancy] += 1
         num_moved = sum(emptied) * num_rows
     elif pool.compactor == "evacuate_rows":  # all but the num_floor blocks with most live entries
-        entries = [sum(_live_entries(block, row) for row in range(num_rows)) for block in blocks]
-        num_moved = sum(sorted(entries, reverse=True)[num_floor:])
+        entries = [
+            sum(_live_entries(block, row) for row in range(num_rows))
+            for block in blocks[num_pinned:]
+        ]
+        num_moved = sum(sorted(entries, reverse=True)[num_floor - num_pinned :])
     elif pool.compactor == "fill":  # the live slots at positions >= the number of live slots
-        num_moved = sum(live[num_live:]) * num_rows
+        num_moved = sum(live[loose_live:]) * num_rows
     elif pool.compactor == "pack":  # the live slots after the first that is not
         num_moved = _after_first_hole(live) * num_rows
     elif pool.compactor == "pack_rows":  # per row, the live entries after the first that is not
         num_moved = sum(
-            _after_first_hole([isinstance(slot, list) and slot[row] for slot in slots])
+            _after_first_hole([isinstance(slot, list) and slot[row] for slot in loose])
             for row in range(num_rows)
         )
     else:
@@ -348,6 +367,10 @@ def _census_of_table(rows: list[list[bool]], length: int, offset: int, pool: Poo
         "num_floor_blocks": num_floor,
         "num_moved_entries": num_moved,
         "movable": tuple(movable),
+        "num_pinned_blocks": num_pinned,
+        "num_pinned_tokens": sum(1 for slot in pinned_slots if isinstance(slot, list)),
+        "num_pinned_live_tokens": _occupancy(pinned_slots),
+        "num_pinned_live_entries": sum(_live_entries(pinned_slots, row) for row in range(num_rows)),
         "num_blocks": len(blocks),
         "num_nonempty_blocks": sum(1 for block in blocks if _occupancy(block) > 0),
         "num_held_blocks": len(held),
@@ -453,20 +476,26 @@ def capacity_gain(c: Census) -> Fraction | None:
 
 def savings_breakdown(c: Census) -> dict[str, int | Fraction | None]:
     """Entries of freed blocks, dead slots of held blocks times rows, entries dead in their row
-    while another row keeps the slot: together the evicted entries. Shares are of all entries.
+    while another row keeps the slot, and any that are dead in a pinned block: together the evicted
+    entries. Shares are of all entries.
     """
     rows = c["rows_per_table"]
     reclaimed = (c["num_tokens"] - c["num_held_tokens"]) * rows
-    stranded = c["num_stranded_tokens"] * rows
-    unshared = c["num_live_tokens"] * rows - c["num_live_entries"]
+    pinned_dead_slots = (c["num_pinned_tokens"] - c["num_pinned_live_tokens"]) * rows
+    pinned_unshared = c["num_pinned_live_tokens"] * rows - c["num_pinned_live_entries"]
+    stranded = c["num_stranded_tokens"] * rows - pinned_dead_slots
+    unshared = c["num_live_tokens"] * rows - c["num_live_entries"] - pinned_unshared
+    pinned = pinned_dead_slots + pinned_unshared
     return {
         "num_entries": c["num_entries"],
         "num_reclaimed": reclaimed,
         "num_stranded": stranded,
         "num_unshared": unshared,
+        "num_pinned": pinned,
         "reclaimed": _ratio(reclaimed, c["num_entries"]),
         "stranded": _ratio(stranded, c["num_entries"]),
         "unshared": _ratio(unshared, c["num_entries"]),
+        "pinned": _ratio(pinned, c["num_entries"]),
     }
 
 

@@ -417,9 +417,11 @@ def test_two_rows_in_shared_blocks() -> None:
         "num_reclaimed": 4,
         "num_stranded": 2,
         "num_unshared": 5,
+        "num_pinned": 0,
         "reclaimed": Fraction(1, 4),
         "stranded": Fraction(1, 8),
         "unshared": Fraction(5, 16),
+        "pinned": Fraction(0),
     }
     assert oracle.effective_tokens_per_block(shared) is None
     assert oracle.effective_rows(shared) == pytest.approx(math.log(3 / 8) / math.log(11 / 16))

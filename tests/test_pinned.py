@@ -1,0 +1,116 @@
+"""Blocks that something else holds as well: neither freed nor moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Case, cases
+
+from kvreclaim import (
+    BlockPool,
+    Census,
+    compacted_reclaim,
+    logical_saving,
+    packed_reclaim,
+    physical_reclaim,
+    savings_breakdown,
+    take_census,
+    take_censuses,
+)
+
+
+@st.composite
+def pinned_cases(draw: st.DrawFn) -> tuple[Case, dict[str, Any]]:
+    case = draw(cases())
+    axes = case.said["axes"]
+    outer = tuple(
+        size
+        for letter, size in zip(axes, case.keep.shape, strict=True)
+        if letter != "t" and letter not in case.pool.shared_axes
+    )
+    full = case.said.get("lengths", case.keep.shape[axes.index("t")])
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    pinned = rng.integers(0, np.broadcast_to(full, outer) + 1) if 0 not in outer else 0
+    return case, case.said | {"pinned": pinned}
+
+
+@given(pinned_cases())
+def test_equals_the_oracle(pinned_case: tuple[Case, dict[str, Any]]) -> None:
+    case, said = pinned_case
+    census = take_census(case.keep, case.pool, **said)
+    nested = {name: np.asarray(value).tolist() for name, value in said.items()}
+    expected = oracle.census(case.keep.tolist(), case.pool, **nested, shape=case.keep.shape)
+    for name in (field.name for field in attrs.fields(Census)):
+        if name != "pool":
+            assert getattr(census, name) == expected[name], name
+    breakdown = savings_breakdown(census)
+    for name, number in oracle.savings_breakdown(expected).items():
+        if name.startswith("num_"):
+            assert getattr(breakdown, name) == number, name
+
+
+@given(pinned_cases())
+def test_the_four_parts_are_all_that_is_evicted(pinned_case: tuple[Case, dict[str, Any]]) -> None:
+    case, said = pinned_case
+    census = take_census(case.keep, case.pool, **said)
+    parts = savings_breakdown(census)
+    whole = parts.num_reclaimed + parts.num_stranded + parts.num_unshared + parts.num_pinned
+    assert whole == census.num_evicted_entries
+    assert min(attrs.astuple(parts)) >= 0
+
+
+@given(pinned_cases())
+def test_pinning_never_raises_what_comes_back(pinned_case: tuple[Case, dict[str, Any]]) -> None:
+    case, said = pinned_case
+    held = take_census(case.keep, case.pool, **said)
+    loose = take_census(case.keep, case.pool, **case.said)
+    assert held.num_freed_blocks <= loose.num_freed_blocks
+    assert held.num_floor_blocks >= loose.num_floor_blocks
+    assert held.counts == loose.counts
+    if held.num_blocks:
+        assert physical_reclaim(held) <= compacted_reclaim(held) <= packed_reclaim(held)
+    assert str(logical_saving(held)) == str(logical_saving(loose))
+
+
+def test_a_whole_block_is_pinned_by_its_first_token() -> None:
+    census = take_census([0, 0, 0, 0, 0, 0], BlockPool(2, frees="front"), pinned=3)
+    assert (census.num_pinned_blocks, census.num_freed_blocks) == (2, 0)
+    assert take_census([0, 0, 0, 0, 0, 0], 2, pinned=3).num_freed_blocks == 1
+
+
+def test_by_layer_as_one_by_one() -> None:
+    keep = np.zeros((2, 3, 8), bool)
+    pool = BlockPool(2, shared_axes="")
+    apart = take_censuses(keep, pool, by="l", axes="lht", pinned=[[0, 1, 2], [3, 4, 8]])
+    assert [apart[layer,].num_pinned_blocks for layer in (0, 1)] == [0 + 1 + 1, 2 + 2 + 4]
+    whole = take_census(keep, pool, axes="lht", pinned=[[0, 1, 2], [3, 4, 8]])
+    assert apart[0,] + apart[1,] == whole
+
+
+@pytest.mark.parametrize(
+    ("pinned", "error", "words"),
+    [
+        (5, ValueError, "pinned must be from 0 to 4"),
+        (-1, ValueError, "pinned must be from 0 to 4"),
+        (4, ValueError, "pinned must be at most the lengths"),
+        (1.5, TypeError, "pinned must be integers"),
+        ([1, 2, 3], ValueError, "pinned must have one axis for each"),
+    ],
+)
+def test_pinned_tokens_are_tokens_of_the_sequence(
+    pinned: Any, error: type[Exception], words: str
+) -> None:
+    keep = [[1, 1, 1, 0], [1, 0, 0, 0]]
+    with pytest.raises(error, match=words):
+        take_census(keep, 2, axes="bt", lengths=[3, 4], pinned=pinned)
+
+
+def test_a_token_beyond_its_length_is_named_all_the_same() -> None:
+    with pytest.raises(ValueError, match="True at token 3 of sequence 1, which has 2 tokens"):
+        take_census([[1, 0, 0, 0], [1, 0, 0, 1]], 2, axes="bt", lengths=[4, 2], pinned=[2, 1])

@@ -7,6 +7,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 0.25
 """
 
+from kvreclaim import masks, runtimes
 from kvreclaim.admission import admission_count, admit, block_usage
 from kvreclaim.census import Census, merge, take_census, take_census_packed, take_censuses
 from kvreclaim.compaction import (
@@ -64,6 +65,7 @@ __all__ = [
     "load_masks",
     "logical_saving",
     "mask_names",
+    "masks",
     "memory_waste",
     "merge",
     "moved_tokens_per_block",
@@ -73,6 +75,7 @@ __all__ = [
     "reclaim_curve",
     "reclaim_efficiency",
     "report",
+    "runtimes",
     "save_masks",
     "savings_breakdown",
     "slots_per_move",

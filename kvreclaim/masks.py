@@ -20,7 +20,6 @@ A set that is the same in all heads or layers needs no converter, and no memory:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -28,6 +27,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks
+from kvreclaim._positions import (
+    TRIPLE,
+    Rows,
+    at_coordinates,
+    depth,
+    from_positions,
+    in_row,
+    kept_at,
+    rows_of,
+)
 
 Triple: TypeAlias = Sequence[ArrayLike] | ArrayLike
 """Three flat integer arrays of one length: batch, head and token of each evicted entry."""
@@ -67,7 +76,7 @@ def from_indices(
     >>> from_indices([[3, 0], [1]], 4).sum()
     np.int64(3)
     """
-    return _from_positions("indices", indices, _checks.as_count("num_tokens", num_tokens), fill)
+    return from_positions("indices", indices, _checks.as_count("num_tokens", num_tokens), fill)
 
 
 def from_evicted(
@@ -112,19 +121,19 @@ def from_evicted(
     array([ True, False, False,  True])
     """
     sizes = _sizes(shape)
-    axes, depth = len(sizes), _depth(evicted)
-    if axes == _TRIPLE and depth < axes:
-        return ~_at_coordinates("evicted", evicted, sizes)
-    if axes == _TRIPLE + 1 and depth < axes and isinstance(evicted, Iterable):
+    axes, nested = len(sizes), depth(evicted)
+    if axes == TRIPLE and nested < axes:
+        return ~at_coordinates("evicted", evicted, sizes)
+    if axes == TRIPLE + 1 and nested < axes and isinstance(evicted, Iterable):
         layers = list(evicted)
         if len(layers) != sizes[0]:
             raise ValueError(
                 f"evicted must have one item for each of the {sizes[0]} layers of shape {sizes}; "
                 f"got {len(layers)}; write None for a layer that evicts nothing."
             )
-        gone = [_at_coordinates(f"evicted[{i}]", at, sizes[1:]) for i, at in enumerate(layers)]
+        gone = [at_coordinates(f"evicted[{i}]", at, sizes[1:]) for i, at in enumerate(layers)]
         return ~np.array(gone, np.bool_).reshape(sizes)
-    gone_at = _from_positions("evicted", evicted, sizes[-1], fill)
+    gone_at = from_positions("evicted", evicted, sizes[-1], fill)
     if gone_at.shape != sizes:
         raise ValueError(
             f"evicted must have a row of positions for each row of shape {sizes}; got rows of shape"
@@ -166,7 +175,7 @@ def from_runs(runs: ArrayLike | Sequence[ArrayLike], num_tokens: int) -> NDArray
            [False, False, False]])
     """
     tokens = _checks.as_count("num_tokens", num_tokens)
-    rows = _rows_of("runs", runs, item_axes=1)
+    rows = rows_of("runs", runs, item_axes=1)
     start, stop = rows.items.T
     row = rows.numbers()
     wrong = (start < 0) | (stop < start) | (stop > tokens)
@@ -271,7 +280,7 @@ def from_ragged_indices(
             f"lengths must be from 0 up; got {int(given.min())}; write each row's tokens."
         )
     tokens = np.broadcast_to(given, counts.shape).copy()
-    keep = _kept_at("flat", _Rows(positions, counts, counts.shape), tokens)
+    keep = kept_at("flat", Rows(positions, counts, counts.shape), tokens)
     return keep, tokens
 
 
@@ -654,14 +663,14 @@ def from_padded(
         row = np.unravel_index(int(broken.argmax()), outer)
         raise ValueError(
             "valid must be True in one run for each sequence; got padding between real tokens"
-            f"{_in_row(row)}; leave such tokens in, and let keep say that they are evicted."
+            f"{in_row(row)}; leave such tokens in, and let keep say that they are evicted."
         )
     padding = ~real.reshape(*outer, *(1,) * (array.ndim - real.ndim), tokens)
     if (kept := moved & padding).any():
         place = np.unravel_index(int(kept.argmax()), kept.shape)
         raise ValueError(
             f"keep must be False at padding; got True at token {place[-1]}"
-            f"{_in_row(place[: len(outer)])}; write keep & valid, broadcast to the shape of keep, "
+            f"{in_row(place[: len(outer)])}; write keep & valid, broadcast to the shape of keep, "
             "if a policy that did not know of the padding has kept it."
         )
     out = np.zeros((*array.shape[:-1], int(lengths.max(initial=0))), np.bool_)
@@ -838,157 +847,19 @@ def compose(first: ArrayLike, then: ArrayLike) -> NDArray[np.bool_]:
         row = np.unravel_index(int(short.argmax()), outer)
         raise ValueError(
             f"then must have a slot for each survivor of first; got {slots} slots for "
-            f"{survivors[row]} survivors{_in_row(row)}; write True for every survivor that stays."
+            f"{survivors[row]} survivors{in_row(row)}; write True for every survivor that stays."
         )
     exists = np.arange(slots) < survivors[..., np.newaxis]
     if (beyond := late & ~exists).any():
         place = np.unravel_index(int(beyond.argmax()), beyond.shape)
         raise ValueError(
             f"then must be False beyond the survivors of first; got True at slot {place[-1]} for "
-            f"{survivors[place[:-1]]} survivors{_in_row(place[:-1])}; write slots in "
+            f"{survivors[place[:-1]]} survivors{in_row(place[:-1])}; write slots in "
             "the order of positions, not positions."
         )
     both = np.zeros(early.shape, np.bool_)
     both[early] = late[exists]
     return both
-
-
-class _Rows(NamedTuple):
-    """Rows of different lengths, end to end."""
-
-    items: NDArray[np.int64]  # positions, or pairs (start, stop)
-    counts: NDArray[np.int64]  # items of each row
-    outer: tuple[int, ...]  # the shape that the rows have together
-
-    def numbers(self) -> NDArray[np.int64]:
-        """Return the number of the row of each item."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    def where(self, row: int) -> str:
-        """Return which row is meant, for a message."""
-        return _in_row(np.unravel_index(row, self.outer) if self.outer else ())
-
-
-def _in_row(index: tuple[Any, ...]) -> str:
-    return f" in row {_checks.index_text(index)}" if index else ""
-
-
-def _rows_of(name: str, value: object, item_axes: int) -> _Rows:
-    """Read rows of positions (`item_axes` 0) or of pairs (1) from an array or from nested lists."""
-    row_axes = 1 + item_axes
-    if isinstance(value, list | tuple) and _depth(value) > row_axes:
-        parts = [_rows_of(f"{name}[{i}]", row, item_axes) for i, row in enumerate(value)]
-        outer = parts[0].outer
-        if any(part.outer != outer for part in parts):
-            raise ValueError(
-                f"{name} must be nested alike throughout; got rows in shapes {outer} and "
-                f"{next(part.outer for part in parts if part.outer != outer)}; write as many rows "
-                "everywhere."
-            )
-        return _Rows(
-            np.concatenate([part.items for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-            (len(parts), *outer),
-        )
-    array = _checks.as_integers(name, value)
-    if item_axes and array.size == 0 and array.shape[-1:] != (2,):
-        array = array.reshape(*array.shape, 2)  # lists of no pairs
-    if array.ndim < row_axes or (item_axes and array.shape[-1] != 2):  # noqa: PLR2004  # a pair
-        what = "pairs (start, stop)" if item_axes else "positions"
-        raise ValueError(
-            f"{name} must be rows of {what}; got shape {array.shape}; write a list of {what}."
-        )
-    split = array.ndim - row_axes
-    outer = array.shape[:split]
-    counts = np.full(math.prod(outer), array.shape[split])
-    return _Rows(array.reshape(-1, *array.shape[split + 1 :]), counts, outer)
-
-
-def _depth(value: object) -> int:
-    """Return how many axes an array has, or how deep a list is nested."""
-    if isinstance(value, list | tuple):
-        return 1 + max(map(_depth, value), default=0)
-    return int(getattr(value, "ndim", 0))
-
-
-def _from_positions(
-    name: str, value: object, num_tokens: int, fill: int | None
-) -> NDArray[np.bool_]:
-    rows = _rows_of(name, value, item_axes=0)
-    if fill is not None:
-        empty = _checks.as_count("fill", fill, minimum=np.iinfo(np.int64).min)
-        if 0 <= empty < num_tokens:
-            raise ValueError(
-                f"fill must be no position of {num_tokens} tokens; got {empty}; write the number "
-                "that marks an empty place, such as -1."
-            )
-        real = rows.items != empty
-        counts = np.bincount(rows.numbers()[real], minlength=len(rows.counts))
-        rows = _Rows(rows.items[real], counts, rows.outer)
-    hint = "count from the row's token 0, and name what marks an empty place, such as fill=-1"
-    return _kept_at(name, rows, num_tokens, hint)
-
-
-def _kept_at(
-    name: str,
-    rows: _Rows,
-    lengths: NDArray[np.int64] | int,
-    hint: str = "count from the row's token 0, and leave repeats and empty places out",
-) -> NDArray[np.bool_]:
-    """Return rows that are True at their positions, each below the row's length and given once."""
-    row, position = rows.numbers(), rows.items
-    limit = lengths if isinstance(lengths, int) else lengths[row]
-    wrong = (position < 0) | (position >= limit)
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(
-            f"{name} must be positions from 0 up and below length "
-            f"{limit if isinstance(limit, int) else limit[first]}; got {position[first]}"
-            f"{rows.where(row[first])}; {hint}."
-        )
-    width = lengths if isinstance(lengths, int) else int(lengths.max(initial=0))
-    keep = np.zeros((len(rows.counts), width), np.bool_)
-    keep[row, position] = True
-    if np.count_nonzero(keep) < position.size:
-        at = row * width + position
-        order = at.argsort(kind="stable")
-        again = int(order[1:][at[order[1:]] == at[order[:-1]]].min())
-        raise ValueError(
-            f"{name} must name each position once; got {position[again]} twice"
-            f"{rows.where(row[again])}; {hint}."
-        )
-    return keep.reshape(*rows.outer, width)
-
-
-_TRIPLE: Final = 3  # batch, head, token
-
-
-def _at_coordinates(name: str, triple: object, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return booleans of shape (batch, head, token), True at the coordinates."""
-    if triple is None:
-        return np.zeros(shape, np.bool_)
-    parts: list[NDArray[np.int64]] = []
-    if isinstance(triple, Iterable):
-        parts = [_checks.as_integers(f"{name}[{i}]", part) for i, part in enumerate(triple)]
-    shapes = [part.shape for part in parts]
-    if len(parts) != _TRIPLE or len(set(shapes)) > 1 or parts[0].ndim != 1:
-        came = f"arrays of shapes {shapes}" if parts else _checks.shown(triple)
-        raise ValueError(
-            f"{name} must be three flat arrays of one length (batch, head, token), or None; got "
-            f"{came}; write them as torch.where(...) gives them."
-        )
-    for what, part, size in zip(("batch", "head"), parts, shape, strict=False):
-        wrong = (part < 0) | (part >= size)
-        if wrong.any():
-            first = int(wrong.argmax())
-            raise ValueError(
-                f"{name} must have a {what} from 0 up and below {size}, as shape says; got "
-                f"{part[first]} at index {first}; write the true shape."
-            )
-    row = parts[0] * shape[1] + parts[1]
-    order = row.argsort(kind="stable")
-    counts = np.bincount(row, minlength=shape[0] * shape[1])
-    return _kept_at(name, _Rows(parts[2][order], counts, shape[:2]), shape[2])
 
 
 def _sizes(shape: object) -> tuple[int, ...]:

@@ -3,206 +3,233 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
+import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 import kvreclaim
-from kvreclaim.census import Census, take_census
-from kvreclaim.compaction import compaction_cost
-from kvreclaim.files import SavedMasks, load_masks, mask_names
-from kvreclaim.metrics import logical_saving, packed_reclaim, physical_reclaim
+from kvreclaim import _console, _inputs, _options, _overview
+from kvreclaim._block_map import ASCII_MARKS, BLOCK_MARKS, block_map
+from kvreclaim._overview import Counted
+from kvreclaim._tables import printable
+from kvreclaim.census import take_census
+from kvreclaim.comparison import Comparison, compare
+from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
 from kvreclaim.pool import BlockPool
-from kvreclaim.reports import Report, report
+from kvreclaim.reports import Report, absent_axes
+from kvreclaim.signature import Signature
 
-SCHEMA_VERSION: Final = 1
+_BLOCK_SIZE: Final = 16
 
-_LEGEND: Final = """\
-in place: no copy, as engines read it that free blocks where they lie. packed:
-survivors moved, or stored, together. Neither is a verdict on method or engine."""
+_FORMATS: Final[Mapping[str, Callable[[Comparison], str]]] = {
+    "table": str,
+    "json": Comparison.to_json,
+    "jsonl": Comparison.to_json_lines,
+    "csv": Comparison.to_csv,
+    "markdown": Comparison.to_markdown,
+    "latex": Comparison.to_latex,
+}
 
-
-class _Mask(NamedTuple):
-    """A mask to be reported, with the name of its row."""
-
-    name: str
-    saved: SavedMasks
+_Answer: TypeAlias = tuple[str, list[str]]  # what to print, and which thresholds were missed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, or 2 for bad usage and unreadable input."""
-    options = _parser().parse_args(arguments)
+    """Run the command line and return its exit code.
+
+    0: all is well; 1: a threshold was missed; 2: bad usage, or input that cannot be read; 130:
+    interrupted.
+    """
     try:
-        text = options.command(options)
-        print(text)
-    except (OSError, TypeError, ValueError) as error:
-        print(f"kvreclaim: {error}", file=sys.stderr)
+        options = _options.parse(arguments)
+        text, missed = _COMMANDS[options.command](options)
+        _console.write(text, options.output)
+    except KeyboardInterrupt:
+        return 130
+    except (MemoryError, OSError, TypeError, ValueError) as error:
+        _console.complain(f"kvreclaim: {_text_of(error)}")
         return 2
-    return 0
+    finally:
+        _console.settle()
+    for line in missed:
+        _console.complain(f"kvreclaim: {line}")
+    return 1 if missed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kvreclaim",
-        description="Measure how much memory a KV-cache eviction gives back to a paged server.",
-    )
-    parser.add_argument("--version", action="version", version=f"kvreclaim {kvreclaim.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    demo = commands.add_parser("demo", help="report real masks that come with the package")
-    demo.set_defaults(command=_demo)
-
-    files_command = commands.add_parser(
-        "report",
-        help="report masks on disk (.npy, .npz)",
-        description="One mask: every figure. Several: a row each, over the layouts that differ.",
-    )
-    files_command.set_defaults(command=_report)
-    files_command.add_argument("files", nargs="+", metavar="FILE")
-    add = files_command.add_argument
-    add("--block-size", type=int, default=16, help="tokens of one block (16)")
-    add("--share", help="mask axes whose rows share blocks: lh, h, none ... (lh)")
-    add("--axes", help="a letter for each axis of the mask, such as lht; t is tokens")
-    add("--array", help="the name of one mask in a file of several")
-    add("--polarity", choices=("keep", "evict"), default="keep", help="what True means (keep)")
-    add("--blocks-per-request", type=int, help="also say how many such requests are admitted")
-    add("--format", choices=("table", "json"), default="table")
-    return parser
+def _text_of(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
-def _demo(_: argparse.Namespace) -> str:
+def _demo(_: argparse.Namespace) -> _Answer:
     with as_file(files("kvreclaim") / "data" / "demo_masks.npz") as path:
-        masks = [_Mask(name, load_masks(path, array=name)) for name in mask_names(path)]
-    layers, heads, tokens = masks[0].saved.keep.shape
+        masks = {name: load_masks(path, array=name) for name in mask_names(path)}
+    layers, heads, tokens = masks["SnapKV"].keep.shape
+    pools = _overview.pools(_BLOCK_SIZE)
+    counted = {
+        name: Counted("lht", [take_census(saved.keep, pool, axes="lht") for pool in pools])
+        for name, saved in masks.items()
+    }
+    table = _overview.overview(counted)
     return (
-        f"{masks[0].saved.meta['model']}, {layers} layers x {heads} kv heads, {tokens} tokens, "
-        "half dropped.\nWhich share of the blocks, of 16 tokens each, comes back?\n\n"
-        f"{_overview(masks, 16)}\n\n{_LEGEND}"
-    )
+        f"{masks['SnapKV'].meta['model']}, {layers} layers x {heads} kv heads, {tokens} tokens, "
+        f"half dropped.\nWhich share of the blocks, of {_BLOCK_SIZE} tokens each, comes back?\n\n"
+        f"{table}\n\n{_overview.LEGEND}"
+    ), []
 
 
-def _report(options: argparse.Namespace) -> str:
-    masks = [mask for path in options.files for mask in _masks_of(path, options)]
-    share = "lh" if options.share is None else options.share.replace("none", "")
-    pool = BlockPool(options.block_size, shared_axes=share)
-    if options.format == "table" and len(masks) > 1 and options.share is None:
-        return f"{_overview(masks, pool.block_size)}\n\n{_LEGEND}"
-    reports = {mask.name: _report_of(mask, pool, options.blocks_per_request) for mask in masks}
-    if options.format == "json":
-        return _as_json(reports)
-    return "\n\n".join(f"{name}\n{figures}" for name, figures in reports.items())
+def _report(options: argparse.Namespace) -> _Answer:
+    pool, fields = _pool(options), _options.pool_fields(options)
+    plain = not (options.by or options.blocks_per_request or fields.keys() - {"block_size"})
+    with _console.readable(options.files) as paths:
+        masks = _inputs.masks_in(paths, options)
+        over_layouts = options.format == "table" and plain and len(masks) > 1
+        pools = [pool, *(_overview.pools(pool.block_size) if over_layouts else [])]
+        counted = {
+            part: each
+            for parts in _inputs.count(masks, pools, options).values()
+            for part, each in parts.items()
+        }
+    reports = _reports_of(counted, options)
+    missed = _missed(reports, options.fail_under)
+    if over_layouts:
+        rest = {name: each._replace(censuses=each.censuses[1:]) for name, each in counted.items()}
+        return f"{_overview.overview(rest)}\n\n{_overview.LEGEND}", missed
+    if options.format == "table" and len(reports) == 1:
+        ((name, report),) = reports.items()
+        return f"{printable(name)}\n{report}", missed
+    comparison = compare(reports, force=True)
+    return {**_FORMATS, "table": Comparison.to_rows}[options.format](comparison), missed
 
 
-def _masks_of(path: str, options: argparse.Namespace) -> list[_Mask]:
-    names = [options.array] if options.array is not None else mask_names(path)
-    return [
-        _Mask(
-            f"{path}:{name}" if name else path,
-            load_masks(path, array=name, axes=options.axes, polarity=options.polarity),
+def _compare(options: argparse.Namespace) -> _Answer:
+    pool = _pool(options)
+    with _console.readable(options.files) as paths:
+        named = _inputs.masks_and_reports_in(paths, options)
+        masks = {name: each for name, each in named.items() if isinstance(each, _inputs.SavedMask)}
+        if not masks and _options.of_masks(options):
+            raise ValueError(
+                "FILE must be a mask where options of masks or of a pool are given; got reports, "
+                "which were measured already; leave these options out."
+            )
+        counted = _inputs.count(masks, [pool], options)
+    reports: dict[str, Report] = {}
+    for name, each in named.items():
+        if isinstance(each, Report):
+            reports[name] = each
+        else:
+            reports |= _reports_of(counted[name], options)
+    comparison = compare(reports, force=options.force)
+    return _FORMATS[options.format](comparison), _missed(reports, options.fail_under)
+
+
+def _map(options: argparse.Namespace) -> _Answer:
+    pool = _pool(options)
+    drawable = _console.can_show("".join(BLOCK_MARKS), options.output)
+    marks = BLOCK_MARKS if drawable else ASCII_MARKS
+    drawn = []
+    with _console.readable(options.files) as paths:
+        masks = _inputs.masks_in(paths, options)
+        for name, mask in masks.items():
+            with _inputs.named(name, mask):
+                keep, lengths, axes, _, offset, *_ = _inputs.load(mask, options)
+                picture = block_map(
+                    keep,
+                    pool,
+                    axes=axes,
+                    lengths=lengths,
+                    offset=offset,
+                    most_lines=options.lines,
+                    marks=marks,
+                )
+            drawn.append(f"{printable(name)}\n{picture}")
+    return "\n\n".join(drawn), []
+
+
+def _convert(options: argparse.Namespace) -> _Answer:
+    with _console.readable(options.files) as paths:
+        masks = {
+            mask.array: _tokens_last(_inputs.load(mask, options))
+            for mask in _inputs.masks_in(paths, options).values()
+        }
+    with _console.naming(options.target):
+        save_masks(options.target, masks)
+    count, size = len(masks), Path(options.target).stat().st_size
+    what = "1 mask" if count == 1 else f"{count} masks"
+    return f"{printable(options.target)}: {what}, {size} bytes", []
+
+
+def _signature(options: argparse.Namespace) -> _Answer:
+    if options.signature is None:
+        signature = Signature(_pool(options), options.rows or 1, kvreclaim.__version__)
+        return str(signature), []
+    if options.rows or _options.pool_fields(options):
+        raise ValueError(
+            "SIGNATURE must stand alone, since it spells a pool itself; got options beside it; "
+            "leave them out."
         )
-        for name in names
-    ]
+    return Signature.parse(options.signature).explain(), []
 
 
-def _report_of(mask: _Mask, pool: BlockPool, blocks_per_request: int | None) -> Report:
-    with _named(mask):
-        return report(mask.saved.keep, pool, blocks_per_request=blocks_per_request, **_said(mask))
+def _pool(options: argparse.Namespace) -> BlockPool:
+    return BlockPool(**({"block_size": _BLOCK_SIZE} | _options.pool_fields(options)))
 
 
-def _as_json(reports: Mapping[str, Report]) -> str:
-    return json.dumps(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "reports": [{"source": name} | each.to_dict() for name, each in reports.items()],
-            "environment": {
-                "kvreclaim": kvreclaim.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        },
-        allow_nan=False,
-        indent=2,
-    )
+def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:
+    reports = {}
+    for name, (axes, censuses) in counted.items():
+        try:
+            reports[name] = Report.from_census(
+                censuses[0],
+                absent_axes=absent_axes(censuses[0].pool, axes),
+                blocks_per_request=options.blocks_per_request,
+            )
+        except ValueError as error:  # a pool too small for these masks
+            raise ValueError(f"{name}: {error}") from None
+    return reports
 
 
-class _Cells(NamedTuple):
-    """A mask's figures under one layout."""
-
-    logical: float
-    in_place: float
-    packed: float
-    fewest: float  # decode steps to pack row by row, with the fewest moves
-    in_order: float  # decode steps to pack row by row, in order
-
-
-def _overview(masks: Sequence[_Mask], block_size: int) -> str:
-    """Return a row for each mask: in place and packed, from one table for all to one for each."""
-    layouts = _layouts("".join(mask.saved.axes or "" for mask in masks))
-    width = max(14, *(len(mask.name) for mask in masks))
-    first, second = (
-        "".join(f" {title[line]:<15}" for title in layouts.values()) for line in (0, 1)
-    )
-    lines = [
-        f"{'':{width}}       {first} copy, in".rstrip(),
-        f"{'':{width}}       {second} decode".rstrip(),
-        f"{'':{width}}logical{' in place packed' * len(layouts)} steps",
-    ]
-    for mask in masks:
-        cells = [_cells(mask, block_size, share) for share in layouts]
-        figures = "".join(f"{cell.in_place:9.3f}{cell.packed:7.3f}" for cell in cells)
-        lines.append(
-            f"{mask.name:{width}}{cells[0].logical:7.3f}{figures} "
-            f"{cells[0].fewest:.1f}-{cells[0].in_order:.1f}"
-        )
-    return "\n".join(lines)
+def _tokens_last(saved: SavedMasks) -> SavedMasks:
+    """Return a mask whose last axis is tokens, along which bits are packed."""
+    if saved.axes is None or saved.axes.endswith("t"):
+        return saved
+    axis, shape = saved.axes.index("t"), saved.keep.shape
+    moved: dict[str, Any] = {
+        name: np.moveaxis(np.broadcast_to(array, shape), axis, -1)
+        for name in ("keep", "born_at", "evicted_at")
+        if (array := getattr(saved, name)) is not None
+    }
+    return saved._replace(axes=saved.axes.replace("t", "") + "t", **moved)
 
 
-def _layouts(letters: str) -> dict[str, tuple[str, str]]:
-    """Return the letters that share blocks in each layout that these axes tell apart."""
-    shared = "".join(letter for letter in "lh" if letter in letters)
-    layouts = {shared: ("one table for", "all layers" if shared == "l" else "all heads")}
-    if shared == "lh":
-        layouts = {"lh": ("one table for", "all rows"), "h": ("a table for", "each layer")}
-    return layouts | {"": ("a table for", "each layer" if shared == "l" else "each head")}
+def _missed(reports: Mapping[str, Report], thresholds: Sequence[tuple[str, float]]) -> list[str]:
+    """Return which figures miss which thresholds."""
+    missed = []
+    for name, report in reports.items():
+        for figure, least in thresholds:
+            value = report.figures()[figure]
+            if value is None or math.isnan(value):
+                missed.append(f"{name}: {figure} is undefined, and so misses {least}")
+            elif value < least:
+                missed.append(f"{name}: {figure} is {value}, under {least}")
+    return missed
 
 
-def _cells(mask: _Mask, block_size: int, share: str) -> _Cells:
-    fewest, in_order = (
-        _census(mask, BlockPool(block_size, shared_axes=share, compactor=compactor))
-        for compactor in ("evacuate_rows", "pack_rows")
-    )
-    return _Cells(
-        logical=logical_saving(fewest),
-        in_place=physical_reclaim(fewest),
-        packed=packed_reclaim(fewest),
-        fewest=compaction_cost(fewest).decode_steps,
-        in_order=compaction_cost(in_order).decode_steps,
-    )
-
-
-def _census(mask: _Mask, pool: BlockPool) -> Census:
-    with _named(mask):
-        return take_census(mask.saved.keep, pool, **_said(mask))
-
-
-def _said(mask: _Mask) -> dict[str, Any]:
-    return {"axes": mask.saved.axes, "lengths": mask.saved.lengths, "offset": mask.saved.offset}
-
-
-@contextmanager
-def _named(mask: _Mask) -> Iterator[None]:
-    """Put the mask's name in front of what is wrong with it."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{mask.name}: {error}") from None
-
+_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], _Answer]]] = {
+    "demo": _demo,
+    "report": _report,
+    "compare": _compare,
+    "map": _map,
+    "convert": _convert,
+    "signature": _signature,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

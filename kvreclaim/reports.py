@@ -1,102 +1,25 @@
-"""Report: every figure of one census in one record; the signature that says under which pool."""
+"""Report: every figure of one census in one record."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 from numpy.typing import ArrayLike
 
 from kvreclaim import _checks, metrics
+from kvreclaim._version import __version__
 from kvreclaim.admission import admission_count
 from kvreclaim.census import Census, as_census
 from kvreclaim.compaction import compaction_cost
 from kvreclaim.metrics import PoolUsage, SavingsBreakdown
 from kvreclaim.pool import BlockPool, PoolLike
+from kvreclaim.signature import Signature
 
-
-@attrs.frozen
-class Signature:
-    """Under which pool a figure holds, in one line that fits beside it.
-
-    Parameters
-    ----------
-    pool
-        The BlockPool.
-    rows
-        Rows of one table.
-    version
-        Version of kvreclaim.
-
-    Examples
-    --------
-    >>> str(Signature(BlockPool(16), 90, "0.1.0"))[:42]
-    'B:16|share:hl|frees:any|tail:closed|move:e'
-    >>> Signature.parse(str(Signature(BlockPool(16), 90, "0.1.0"))).rows
-    90
-    """
-
-    pool: BlockPool
-    rows: int
-    version: str
-
-    def __str__(self) -> str:
-        """Return the fields as ``name:value``, in a fixed order, with bars between them."""
-        pool = self.pool
-        fields = {
-            "B": pool.block_size,
-            "share": pool.shared_axes or "none",
-            "frees": pool.frees,
-            "tail": "open" if pool.open_tail else "closed",
-            "move": pool.compactor,
-            "pool": "full" if pool.total_blocks is None else pool.total_blocks,
-            "reserved": pool.reserved_blocks,
-            "watermark": pool.watermark_blocks,
-            "entry": "-" if pool.entry_bytes is None else pool.entry_bytes,
-            "rows": self.rows,
-            "v": self.version,
-        }
-        return "|".join(f"{name}:{value}" for name, value in fields.items())
-
-    @classmethod
-    def parse(cls, text: str) -> Signature:
-        """Return the signature that a line spells.
-
-        Raises
-        ------
-        ValueError
-            For a line that no signature writes.
-        """
-        fields = dict(part.partition(":")[::2] for part in text.strip().split("|"))
-        try:
-            signature = cls(
-                pool=BlockPool(
-                    int(fields["B"]),
-                    shared_axes="" if fields["share"] == "none" else fields["share"],
-                    frees=fields["frees"],
-                    open_tail={"open": True, "closed": False}[fields["tail"]],
-                    compactor=fields["move"],
-                    total_blocks=None if fields["pool"] == "full" else int(fields["pool"]),
-                    reserved_blocks=int(fields["reserved"]),
-                    watermark_blocks=int(fields["watermark"]),
-                    entry_bytes=None if fields["entry"] == "-" else int(fields["entry"]),
-                ),
-                rows=int(fields["rows"]),
-                version=fields["v"],
-            )
-        except (KeyError, ValueError) as error:
-            raise ValueError(
-                f"text must be a signature such as {cls(BlockPool(16), 1, '0.1.0')}; got {text!r} "
-                f"({error}); copy it from a report."
-            ) from None
-        if str(signature) != text.strip():
-            raise ValueError(
-                f"text must be a signature as it is written, {signature}; got {text!r}; copy it "
-                "from a report."
-            )
-        return signature
+__all__ = ["Report", "Signature", "report"]
 
 
 @attrs.frozen(kw_only=True)
@@ -104,7 +27,7 @@ class Report:
     """Every figure of one census. Shares lie from 0 to 1; nan is undefined.
 
     A report comes from `report`. Each figure is the one that the function of its name returns; two
-    reports are equal where their censuses are.
+    reports are equal where their censuses and the two fields below it are.
 
     Parameters
     ----------
@@ -137,6 +60,8 @@ class Report:
         How full a pool with a size is, before and after; None without ``total_blocks``.
     held_bytes, reclaimed_bytes
         Bytes of the blocks held, and freed in place; None without ``entry_bytes``.
+    version
+        Version of kvreclaim that counted.
     """
 
     census: Census
@@ -160,34 +85,67 @@ class Report:
     pool_usage: PoolUsage | None = attrs.field(eq=False)
     held_bytes: int | None = attrs.field(eq=False)
     reclaimed_bytes: int | None = attrs.field(eq=False)
+    version: str = attrs.field(eq=False)
+
+    @classmethod
+    def from_census(
+        cls,
+        census: Census,
+        *,
+        absent_axes: str | None = None,
+        blocks_per_request: int | None = None,
+        version: str | None = None,
+    ) -> Report:
+        """Return every figure of a census, with what the census does not tell.
+
+        Raises
+        ------
+        ValueError
+            Where a pool with a size is too small for the masks.
+        """
+        request = (
+            None
+            if blocks_per_request is None
+            else _checks.as_count("blocks_per_request", blocks_per_request, minimum=1)
+        )
+        pool = census.pool
+        block_bytes = None
+        if pool.entry_bytes is not None:
+            block_bytes = pool.entry_bytes * pool.block_size * census.rows_per_table
+        return cls(
+            census=census,
+            absent_axes=absent_axes,
+            blocks_per_request=request,
+            logical_saving=metrics.logical_saving(census),
+            physical_reclaim=metrics.physical_reclaim(census),
+            compacted_reclaim=metrics.compacted_reclaim(census),
+            packed_reclaim=metrics.packed_reclaim(census),
+            reclaim_efficiency=metrics.reclaim_efficiency(census),
+            fragmentation=metrics.fragmentation(census),
+            memory_waste=metrics.memory_waste(census),
+            capacity_gain=metrics.capacity_gain(census),
+            moved_tokens_per_block=metrics.moved_tokens_per_block(census),
+            slots_per_move=metrics.slots_per_move(census),
+            decode_steps=compaction_cost(census).decode_steps,
+            effective_tokens_per_block=metrics.effective_tokens_per_block(census),
+            effective_rows=metrics.effective_rows(census),
+            savings=metrics.savings_breakdown(census),
+            admission_count=None
+            if request is None
+            else admission_count(census, blocks_per_request=request),
+            pool_usage=None if pool.total_blocks is None else metrics.pool_usage(census),
+            held_bytes=None if block_bytes is None else block_bytes * census.num_held_blocks,
+            reclaimed_bytes=None if block_bytes is None else block_bytes * census.num_freed_blocks,
+            version=__version__ if version is None else version,
+        )
 
     @property
     def signature(self) -> str:
         """Under which pool the figures hold."""
-        from kvreclaim import __version__
+        return str(Signature(self.census.pool, self.census.rows_per_table, self.version))
 
-        return str(Signature(self.census.pool, self.census.rows_per_table, __version__))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return signature, metrics and counts as built-in numbers; an undefined metric is None.
-
-        Infinite ones are None too, since JSON has neither.
-        """
-        census = self.census
-        return {
-            "signature": self.signature,
-            "metrics": {name: _finite(value) for name, value in self._metrics().items()},
-            "counts": {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in _counts(census).items()
-            },
-        }
-
-    def to_json(self) -> str:
-        """Return `to_dict` as a line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def _metrics(self) -> dict[str, float | int | None]:
+    def figures(self) -> dict[str, float | int | None]:
+        """Return every figure by name; None where the pool, or the caller, asks for none."""
         usage = self.pool_usage
         return {
             "physical_reclaim": self.physical_reclaim,
@@ -204,6 +162,7 @@ class Report:
             "reclaimed": self.savings.reclaimed,
             "stranded": self.savings.stranded,
             "unshared": self.savings.unshared,
+            "pinned": self.savings.pinned if self.census.num_pinned_blocks else None,
             "effective_tokens_per_block": self.effective_tokens_per_block,
             "effective_rows": self.effective_rows,
             "admission_count": self.admission_count,
@@ -212,6 +171,78 @@ class Report:
             "held_bytes": self.held_bytes,
             "reclaimed_bytes": self.reclaimed_bytes,
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return signature, metrics and counts as built-in numbers; an undefined metric is None.
+
+        Infinite ones are None too, since JSON has neither. `from_dict` reads it back.
+        """
+        return {
+            "signature": self.signature,
+            "absent_axes": self.absent_axes,
+            "blocks_per_request": self.blocks_per_request,
+            "metrics": {name: _finite(value) for name, value in self.figures().items()},
+            "counts": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in _counts(self.census).items()
+            },
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as a line of JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Report:
+        """Return the report that `to_dict` wrote, its figures made anew of its counts.
+
+        Raises
+        ------
+        ValueError
+            For anything else, and for figures that are not those of the counts beside them.
+
+        Examples
+        --------
+        >>> figures = report([1, 1, 0, 0, 0, 1, 0, 0], 2)
+        >>> Report.from_dict(figures.to_dict()) == figures
+        True
+        """
+        try:
+            signature = Signature.parse(fields["signature"])
+            names = [field.name for field in attrs.fields(Census) if field.name != "pool"]
+            counts = {name: fields["counts"][name] for name in names}
+            made = cls.from_census(
+                Census.from_dict({"pool": attrs.asdict(signature.pool), **counts}),
+                absent_axes=_as_absent_axes(fields["absent_axes"], signature.pool),
+                blocks_per_request=fields["blocks_per_request"],
+                version=signature.version,
+            )
+            again = made.to_dict()
+            wrong = {
+                name: (fields[part].get(name, value), value)
+                for part in ("metrics", "counts")
+                for name, value in again[part].items()
+                if fields[part].get(name, value) != value
+            }
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            reason = f"nothing named {error}" if isinstance(error, KeyError) else error
+            raise ValueError(
+                f"fields must be what Report.to_dict returned; got others ({reason}); report the "
+                "masks anew."
+            ) from None
+        if again["signature"] != str(signature):
+            wrong["rows"] = (signature.rows, made.census.rows_per_table)
+        for name, (got, value) in wrong.items():
+            raise ValueError(
+                f"{name} must be {value}, as the counts in fields have it; got {got!r}; report the "
+                "masks anew."
+            )
+        return made
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Return the report that `to_json` wrote, as `from_dict` does."""
+        return cls.from_dict(read_json(text))
 
     def __str__(self) -> str:
         """Return the figures as a table for a terminal of 80 columns."""
@@ -248,40 +279,36 @@ def report(
     (0.625, 0.5, 0.5)
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    absent = None
-    if not isinstance(keep_or_census, Census):
-        absent = "".join(letter for letter in census.pool.shared_axes if letter not in (axes or ""))
-    sized = census.pool.total_blocks is not None
-    block_bytes = None
-    if census.pool.entry_bytes is not None:
-        block_bytes = census.pool.entry_bytes * census.pool.block_size * census.rows_per_table
-    return Report(
-        census=census,
-        absent_axes=absent,
-        blocks_per_request=None
-        if blocks_per_request is None
-        else _checks.as_count("blocks_per_request", blocks_per_request, minimum=1),
-        logical_saving=metrics.logical_saving(census),
-        physical_reclaim=metrics.physical_reclaim(census),
-        compacted_reclaim=metrics.compacted_reclaim(census),
-        packed_reclaim=metrics.packed_reclaim(census),
-        reclaim_efficiency=metrics.reclaim_efficiency(census),
-        fragmentation=metrics.fragmentation(census),
-        memory_waste=metrics.memory_waste(census),
-        capacity_gain=metrics.capacity_gain(census),
-        moved_tokens_per_block=metrics.moved_tokens_per_block(census),
-        slots_per_move=metrics.slots_per_move(census),
-        decode_steps=compaction_cost(census).decode_steps,
-        effective_tokens_per_block=metrics.effective_tokens_per_block(census),
-        effective_rows=metrics.effective_rows(census),
-        savings=metrics.savings_breakdown(census),
-        admission_count=None
-        if blocks_per_request is None
-        else admission_count(census, blocks_per_request=blocks_per_request),
-        pool_usage=metrics.pool_usage(census) if sized else None,
-        held_bytes=None if block_bytes is None else block_bytes * census.num_held_blocks,
-        reclaimed_bytes=None if block_bytes is None else block_bytes * census.num_freed_blocks,
-    )
+    absent = None if isinstance(keep_or_census, Census) else absent_axes(census.pool, axes)
+    return Report.from_census(census, absent_axes=absent, blocks_per_request=blocks_per_request)
+
+
+def absent_axes(pool: BlockPool, axes: str | None) -> str:
+    """Return the letters that share blocks under a pool but that a mask does not have."""
+    return "".join(letter for letter in pool.shared_axes if letter not in (axes or ""))
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401  # whatever the text holds
+    """Return what JSON text holds, without the NaN and Infinity that JSON does not have."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(
+            f"text must be JSON; got another text ({error}); write it with to_json, or with "
+            "kvreclaim report --format json."
+        ) from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _as_absent_axes(value: object, pool: BlockPool) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value == "".join(c for c in pool.shared_axes if c in value):
+        return value
+    raise ValueError(f"absent_axes are {value!r}, shared ones {pool.shared_axes!r}")
 
 
 def _counts(census: Census) -> dict[str, int | tuple[int, ...]]:
@@ -334,6 +361,11 @@ def _lines(report: Report) -> list[str]:
         f"{'evicted entries: reclaimed':<28}{_shown(report.savings.reclaimed)}",
         f"{'  stranded in held blocks':<28}{_shown(report.savings.stranded)}",
         f"{'  kept alive by other rows':<28}{_shown(report.savings.unshared)}",
+        *(
+            [f"{'  in pinned blocks':<28}{_shown(report.savings.pinned)}"]
+            if census.num_pinned_blocks
+            else []
+        ),
         f"{'effective tokens per block':<28}{_shown(report.effective_tokens_per_block)}",
         f"{'effective rows':<28}{_shown(report.effective_rows)}",
     ]

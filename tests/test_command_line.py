@@ -1,21 +1,45 @@
-"""The command line, in this process and once in a fresh one."""
+"""The command line: in this process, and in fresh ones where a terminal matters."""
 
 from __future__ import annotations
 
+import csv
+import errno
+import io
 import json
+import os
+import re
+import resource
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kvreclaim
-from kvreclaim import BlockPool, load_masks, mask_names, physical_reclaim, save_masks
+from kvreclaim import (
+    BlockPool,
+    SavedMasks,
+    _console,
+    _inputs,
+    _options,
+    load_masks,
+    mask_names,
+    physical_reclaim,
+    save_masks,
+)
 from kvreclaim.__main__ import main
+from kvreclaim.comparison import Comparison
+from kvreclaim.signature import Signature
 
 DEMO = Path(kvreclaim.__file__).parent / "data" / "demo_masks.npz"
 GOLDEN = json.loads((Path(__file__).parent / "data" / "demo_masks.json").read_text())
+FORMATS = ("table", "json", "jsonl", "csv", "markdown", "latex")
+COMMANDS = ("report", "compare", "map", "convert", "signature", "demo")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -32,6 +56,49 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert err.startswith("kvreclaim: ")
     assert err.count("\n") == 1
     return err
+
+
+def misused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("usage: kvreclaim ")
+    return err
+
+
+def environment(*first: Path, **more: str) -> dict[str, str]:
+    """Return an environment in which a fresh process finds the package, and `first` before it."""
+    path = os.pathsep.join(map(str, [*first, Path(kvreclaim.__file__).parents[1]]))
+    return os.environ | {"PYTHONPATH": path, "COLUMNS": "80"} | more
+
+
+def fresh(
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    **how: Any,  # noqa: ANN401  # what subprocess.run takes
+) -> subprocess.CompletedProcess[Any]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "kvreclaim", *map(str, arguments)]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | how
+    return subprocess.run(command, check=False, timeout=60, env=env or environment(), **how)
+
+
+@pytest.fixture
+def masks(tmp_path: Path) -> Path:
+    """A file of two masks of two layers, three heads and 64 tokens."""
+    path = tmp_path / "masks.npz"
+    scatter = np.random.default_rng(0).random((2, 3, 64)) < 0.5
+    window = np.broadcast_to(np.arange(64) >= 32, (2, 3, 64))
+    save_masks(
+        path,
+        {
+            "scatter": SavedMasks(scatter, None, "lht", {}),
+            "window": SavedMasks(window, None, "lht", {}),
+        },
+    )
+    return path
 
 
 def test_demo_masks_are_the_real_ones() -> None:
@@ -55,8 +122,8 @@ def test_demo_makes_its_point_on_one_screen(capsys: pytest.CaptureFixture[str]) 
     assert max(map(len, lines)) <= 80
     rows = {line[:14].strip(): line[14:].split() for line in lines}
     # logical; one table: in place, packed; a table a layer; a table a head; copy
-    assert rows["StreamingLLM"][:7] == "0.500 0.492 0.500 0.492 0.500 0.492 0.500".split()
-    assert rows["SnapKV"] == "0.500 0.000 0.500 0.086 0.500 0.242 0.500 0.4-2.0".split()
+    assert " ".join(rows["StreamingLLM"][:7]) == "0.500 0.492 0.500 0.492 0.500 0.492 0.500"
+    assert " ".join(rows["SnapKV"]) == "0.500 0.000 0.500 0.086 0.500 0.242 0.500 0.4-2.0"
     assert rows["PyramidKV"][1:3] == ["0.000", "0.031"]
     assert rows["whole blocks"][:3] == ["0.500", "0.500", "0.500"]
     assert rows.keys() >= GOLDEN.keys()
@@ -91,17 +158,329 @@ def test_report_of_several_masks_is_a_row_each(
 ) -> None:
     path = tmp_path / "masks.npz"
     np.savez(path, first=np.ones((2, 8), bool), second=np.zeros((2, 8), bool))
-    rows = {
-        line.split()[0]: line.split()[1:]
-        for line in run(capsys, "report", path, "--axes", "ht", "--block-size", 4).splitlines()
-        if line.startswith(str(path))
-    }
+    lines = run(capsys, "report", path, "--axes", "ht", "--block-size", 4).splitlines()
+    assert lines[0] == f"{path}:"
+    rows = {line.split()[0]: line.split()[1:] for line in lines[4:6]}
     assert rows == {
-        f"{path}:first": ["0.000", "0.000", "0.000", "0.000", "0.000", "0.0-0.0"],
-        f"{path}:second": ["1.000", "1.000", "1.000", "1.000", "1.000", "nan-nan"],
+        "first": ["0.000", "0.000", "0.000", "0.000", "0.000", "0.0-0.0"],
+        "second": ["1.000", "1.000", "1.000", "1.000", "1.000", "nan-nan"],
     }
-    detailed = run(capsys, "report", path, "--axes", "ht", "--share", "none")
-    assert detailed.count("share:none") == 2
+
+
+def test_an_overview_has_the_layouts_that_the_axes_tell_apart(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for axes, titles in {
+        "lht": ["one table for a table for a table for", "all rows each layer each head"],
+        "lt": ["one table for a table for", "all layers each layer"],
+        "bht": ["one table for a table for", "all heads each head"],
+        "t": ["a table for", "each row"],
+    }.items():
+        path = tmp_path / f"{axes}.npy"
+        np.save(path, np.ones((1,) * (len(axes) - 1) + (8,), bool))
+        lines = run(capsys, "report", path, path, "--axes", axes).splitlines()
+        start = 1 if lines[0].endswith("/") else 0
+        assert [" ".join(line[21:].split()) for line in lines[start : start + 2]] == [
+            f"{titles[0]} copy, in",
+            f"{titles[1]} decode",
+        ]
+        assert max(map(len, lines[start:])) <= 80
+        assert [line for line in lines if "(2)" in line]
+
+
+def test_several_masks_under_a_pool_are_rows_of_figures(
+    capsys: pytest.CaptureFixture[str], masks: Path
+) -> None:
+    text = run(capsys, "report", masks, "--share", "none", "--blocks-per-request", 2)
+    lines = text.splitlines()
+    assert lines[4].split()[:7] == ["window", "0.500", "0.500", "0.500", "0.500", "0.000", "6"]
+    assert "share:none" in lines[-1]
+    assert max(map(len, lines[1:-1])) <= 80
+
+
+POOLS = [
+    ("", BlockPool(16)),
+    ("--block-size 4", BlockPool(4)),
+    ("--share none", BlockPool(16, shared_axes="")),
+    ("--share ht --block-size 8", None),
+    ("--frees back --open-tail", BlockPool(16, frees="back", open_tail=True)),
+    ("--compactor pack_rows", BlockPool(16, compactor="pack_rows")),
+    (
+        "--total-blocks 99 --reserved-blocks 1 --watermark-blocks 2 --entry-bytes 512",
+        BlockPool(16, total_blocks=99, reserved_blocks=1, watermark_blocks=2, entry_bytes=512),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "pool"), POOLS)
+def test_every_field_of_a_pool_can_be_spelled(
+    options: str, pool: BlockPool | None, capsys: pytest.CaptureFixture[str], masks: Path
+) -> None:
+    if pool is None:
+        assert "leave out 't'" in refused(capsys, "signature", *options.split())
+        return
+    signature = run(capsys, "signature", *options.split(), "--rows", 6).strip()
+    assert Signature.parse(signature) == Signature(pool, 6, kvreclaim.__version__)
+    report = run(capsys, "report", masks, "--array", "window", *options.split())
+    assert Signature.parse(report.splitlines()[-1]).pool == pool
+    explained = run(capsys, "signature", signature)
+    assert "|".join(line.split()[0] for line in explained.splitlines()) == signature
+
+
+def test_a_row_for_each_index(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    options = ("--share", "h", "--block-size", 4, "--by", "l")
+    lines = run(capsys, "report", masks, *options).splitlines()
+    names = [" ".join(line.split()[:2]) for line in lines[3:7]]
+    assert names == ["scatter l=0", "scatter l=1", "window l=0", "window l=1"]
+    keep = load_masks(masks, array="scatter").keep
+    reports = json.loads(run(capsys, "report", masks, *options, "--format", "json"))["reports"]
+    pool = BlockPool(4, shared_axes="h")
+    for layer in (0, 1):
+        figures = kvreclaim.report(keep[layer], pool, axes="ht")
+        assert reports[layer]["source"] == f"{masks}:scatter l={layer}"
+        assert reports[layer]["metrics"] == figures.to_dict()["metrics"]
+        assert reports[layer]["absent_axes"] == ""
+    assert "by must name axes" in refused(capsys, "report", masks, "--by", "h")
+    np.save(masks.with_name("bare.npy"), keep)
+    message = refused(capsys, "report", masks.with_name("bare.npy"), "--by", "l")
+    assert "axes must name the axes of the mask" in message
+
+
+def test_lengths_and_offsets_are_numbers_or_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mask.npy"
+    np.save(path, np.zeros((2, 3, 8), bool))
+    table = tmp_path / "table.txt"
+    table.write_text("\ufeff8, 7, 6\r\n\r\n5 4 3\n")
+    flat = tmp_path / "flat.txt"
+    flat.write_text("8\n5\n")
+
+    def tokens(*options: object) -> int:
+        written = run(capsys, "report", path, *options, "--format", "json", "--block-size", 4)
+        found: int = json.loads(written)["reports"][0]["counts"]["num_tokens"]
+        return found
+
+    assert tokens("--axes", "bst", "--lengths", f"@{table}") == 33
+    assert tokens("--axes", "bht", "--lengths", "8,5") == 13
+    assert tokens("--axes", "bht", "--lengths", f"@{flat}") == 13
+    assert tokens("--axes", "bht", "--lengths", "3", "--by", "b") == 3
+    options = ("--axes", "bht", "--offset", "1,3", "--block-size", 4, "--format", "json")
+    counts = json.loads(run(capsys, "report", path, *options))["reports"][0]["counts"]
+    assert counts["num_blocks"] == 6
+    for wrong in ("x", "", "1.5", "9" * 30, f"@{path}"):
+        assert "must be whole numbers" in misused(capsys, "report", path, "--lengths", wrong)
+    flat.write_text("1 2\n3\n")
+    assert "must be whole numbers" in misused(capsys, "report", path, "--lengths", f"@{flat}")
+    assert "No such file" in refused(capsys, "report", path, "--lengths", f"@{tmp_path}/none")
+
+
+def test_labels_name_masks_in_their_order(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    options = ("--label", "ours", "--label", "ours", "--format", "json")
+    written = json.loads(run(capsys, "report", masks, *options))
+    assert [each["source"] for each in written["reports"]] == ["ours", "ours (2)"]
+    assert "for each of the 2 masks" in refused(capsys, "report", masks, "--label", "one")
+
+
+def test_a_file_can_be_named_twice(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    options = ("--array", "window", "--format", "json")
+    written = json.loads(run(capsys, "report", masks, masks, *options))
+    sources = [each["source"] for each in written["reports"]]
+    assert sources == [f"{masks}:window", f"{masks}:window (2)"]
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_says_the_same(
+    form: str, command: str, capsys: pytest.CaptureFixture[str], masks: Path
+) -> None:
+    text = run(capsys, command, masks, "--share", "none", "--format", form)
+    keep = load_masks(masks, array="scatter").keep
+    figures = kvreclaim.report(keep, BlockPool(16, shared_axes=""), axes="lht")
+    saving = figures.logical_saving
+    assert f"{saving:.3f}" in text or repr(saving) in text
+    if form in ("json", "jsonl"):
+        assert Comparison.from_json(text).reports[0] == figures
+    elif form == "csv":
+        first, second = csv.DictReader(io.StringIO(text))
+        assert float(first["logical_saving"]) == saving
+        assert second["source"] == f"{masks}:window"
+    elif form == "markdown":
+        header, rule, *rows = text.splitlines()[:4]
+        assert {line.count("|") for line in (header, rule, *rows)} == {10}
+    elif form == "latex":
+        assert text.count(r" \\") == 4
+        assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
+    if form not in ("json", "jsonl", "csv"):
+        assert "share:none" in text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_holds_what_would_be_printed(
+    form: str, capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    target.write_text("old")
+    options = ("report", masks, "--format", form)
+    assert run(capsys, *options, "-o", target) == ""
+    assert target.read_text() == run(capsys, *options)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["masks.npz", "out"]
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "missed"),
+    [
+        (["physical_reclaim=0.5"], []),
+        (["physical_reclaim=0.6"], ["physical_reclaim is 0.5, under 0.6"]),
+        (["logical_saving=0", "packed_reclaim=1e-3"], []),
+        (["slots_per_move=0"], ["slots_per_move is undefined, and so misses 0.0"]),
+        (["admission_count=0"], ["admission_count is undefined, and so misses 0.0"]),
+        (
+            ["capacity_gain=3", "logical_saving=0.5", "reclaimed=0.51"],
+            ["capacity_gain is 2.0, under 3.0", "reclaimed is 0.5, under 0.51"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_a_missed_threshold_exits_with_1_and_still_reports(
+    command: str,
+    thresholds: list[str],
+    missed: list[str],
+    capsys: pytest.CaptureFixture[str],
+    masks: Path,
+) -> None:
+    options = [command, str(masks), "--array", "window"]
+    expected = run(capsys, *options)
+    flags = [part for each in thresholds for part in ("--fail-under", each)]
+    assert main([*options, *flags]) == (1 if missed else 0)
+    out, err = capsys.readouterr()
+    assert out == expected
+    assert err.splitlines() == [f"kvreclaim: {masks}:window: {line}" for line in missed]
+
+
+def test_infinity_misses_no_threshold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mask.npy"
+    np.save(path, np.arange(64) % 2 == 0)
+    run(capsys, "report", path, "--fail-under", "effective_tokens_per_block=1e300")
+
+
+def test_every_mask_must_reach_a_threshold(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    assert main(["report", str(masks), "--fail-under", "physical_reclaim=0.5"]) == 1
+    out, err = capsys.readouterr()
+    assert "one table for" in out
+    assert err == f"kvreclaim: {masks}:scatter: physical_reclaim is 0.0, under 0.5\n"
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_saved_reports_are_compared(
+    form: str, capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved"
+    run(capsys, "report", masks, "--format", form, "-o", saved)
+    straight = json.loads(run(capsys, "compare", masks, "--format", "json"))["reports"]
+    again = json.loads(run(capsys, "compare", saved, "--format", "json"))["reports"]
+    assert [each.pop("source") for each in again] == [
+        f"{saved}:{each.pop('source')}" for each in straight
+    ]
+    assert again == straight
+    labels = ("--label", "a", "--label", "b", "--label", "c")
+    text = run(capsys, "compare", saved, masks, "--array", "window", *labels)
+    assert text.split()[:3] == ["a", "b", "c"]
+
+
+def test_a_single_saved_report_has_the_name_of_its_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(kvreclaim.report([1, 0, 0, 0], 2).to_json(), encoding="utf-8-sig")
+    (only,) = json.loads(run(capsys, "compare", path, "--format", "json"))["reports"]
+    assert only["source"] == str(path)
+
+
+def test_different_pools_are_compared_by_force_only(
+    capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.json"
+    run(capsys, "report", masks, "--array", "window", "--format", "json", "-o", saved)
+    options = ("compare", saved, masks, "--array", "window", "--block-size", 32)
+    message = refused(capsys, *options)
+    assert f"B:16 for '{saved}' and B:32 for '{masks}:window'" in message
+    assert "|frees:any|" in run(capsys, *options, "--force")
+    assert "FILE must be a mask" in refused(capsys, "compare", saved, "--block-size", 32)
+    assert "FILE must be a mask" in refused(capsys, "compare", saved, "--by", "l")
+    assert "got a folder" in refused(capsys, "compare", saved, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"signature": 1}', "report 0: fields must be"),
+        ('{"signature"', "text must be JSON"),
+        ('{"schema_version": 9, "reports": [{"signature": 1}]}', "schema_version must be 1"),
+    ],
+)
+def test_damaged_reports_are_refused(
+    text: str, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(text)
+    message = refused(capsys, "compare", path)
+    assert message.startswith(f"kvreclaim: {path}: ")
+    assert words in message
+
+
+def test_a_map_of_each_mask(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    text = run(capsys, "map", masks, "--share", "none")
+    first, second = text.split(f"\n\n{masks}:window\n")
+    assert first.startswith(f"{masks}:scatter\nblock tables: 6,")
+    drawn = "|".join(["·" * 16] * 2 + ["█" * 16] * 2)
+    assert f"\nl=1 h=2 |{drawn}|\n" in second
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(str(masks)))
+    short = run(capsys, "map", masks, "--share", "none", "--lines", 2)
+    assert "4 more tables do not fit into 2 lines" in short
+
+
+def test_a_map_in_ascii_where_nothing_else_can_be_shown(masks: Path, tmp_path: Path) -> None:
+    env = environment(PYTHONIOENCODING="ascii")
+    done = fresh("map", masks, "--block-size", 8, env=env, encoding="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"|{'|'.join(['.' * 8] * 4 + ['#' * 8] * 4)}|" in done.stdout
+    target = tmp_path / "map.txt"
+    fresh("map", masks, "-o", target, env=env)
+    assert "█" in target.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_convert_keeps_what_a_file_says(
+    suffix: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if suffix == ".safetensors":
+        pytest.importorskip("safetensors")
+    evicted = np.random.default_rng(0).random((5, 2, 3)) < 0.5
+    np.save(tmp_path / "mask.npy", evicted)
+    target = tmp_path / f"out{suffix}"
+    options = ("--axes", "tbh", "--polarity", "evict", "--offset", 3)
+    text = run(capsys, "convert", tmp_path / "mask.npy", target, *options)
+    assert text == f"{target}: 1 mask, {target.stat().st_size} bytes\n"
+    saved = load_masks(target)
+    assert saved.axes == "bht"
+    assert int(saved.offset) == 3
+    assert np.array_equal(saved.keep, ~np.moveaxis(evicted, 0, -1))
+
+
+def test_convert_takes_some_masks_or_all(
+    capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out.npz"
+    assert ": 2 masks, " in run(capsys, "convert", masks, target)
+    assert mask_names(target) == ("scatter", "window")
+    assert ": 1 mask, " in run(capsys, "convert", masks, target, "--array", "window")
+    assert mask_names(target) == ("window",)
+    before = target.read_bytes()
+    assert "must end in .npz or .safetensors" in refused(capsys, "convert", masks, "out.txt")
+    np.save(tmp_path / "bare.npy", np.ones((2, 2), bool))
+    assert "axes must name" in refused(capsys, "convert", tmp_path / "bare.npy", target)
+    assert target.read_bytes() == before
 
 
 def test_report_of_evictions_and_of_one_array(
@@ -134,7 +513,7 @@ def test_refusals_name_file_rule_and_remedy(
     assert f"{scores}: keep must be" in refused(capsys, "report", scores)
     rows = tmp_path / "rows.npz"
     save_masks(rows, {"a": kvreclaim.SavedMasks(np.ones((2, 4), bool), None, "ht", {})})
-    assert "array must name a mask" in refused(capsys, "report", rows, "--array", "b")
+    assert "array must name one of the 1 masks" in refused(capsys, "report", rows, "--array", "b")
     two = tmp_path / "two.npy"
     np.save(two, np.ones((2, 4), bool))
     assert "axes must name the 2 axes" in refused(capsys, "report", two)
@@ -143,7 +522,329 @@ def test_refusals_name_file_rule_and_remedy(
 
 
 def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in {
+        ("report",): "the following arguments are required: FILE",
+        ("report", "x", "--block-size", "many"): "invalid int value",
+        ("report", "x", "--frees", "all"): "invalid choice",
+        ("report", "x", "--fail-under", "reclaim=1"): "METRIC must be one of logical_saving, phys",
+        ("report", "x", "--fail-under", "fragmentation"): "VALUE must be a finite number; got ''",
+        ("report", "x", "--fail-under", "fragmentation=nan"): "VALUE must be a finite number",
+        ("report", "x", "--blocks-per-request", "0"): "must be a number from 1 up; got '0'",
+        ("map", "x", "--lines", "-1"): "must be a number from 1 up",
+        ("report", "x", "--bl", "3"): "unrecognized arguments: --bl 3",
+        ("convert", "x"): "the following arguments are required: OUT",
+        (): "the following arguments are required: COMMAND",
+        ("reports",): "invalid choice",
+    }.items():
+        assert words in misused(capsys, *arguments), arguments
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["report"])
-    assert stopped.value.code == 2
-    assert "usage: kvreclaim report" in capsys.readouterr().err
+        main(["--help"])
+    assert stopped.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = [line.split()[0] for line in lines if re.match(r"    \w+ +\w", line)]
+    assert sorted(listed) == sorted(COMMANDS)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"kvreclaim {kvreclaim.__version__}\n"
+
+
+def test_a_signature_stands_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "signature").strip()
+    assert text.endswith(f"|rows:1|v:{kvreclaim.__version__}")
+    assert "SIGNATURE must stand alone" in refused(capsys, "signature", text, "--rows", 3)
+    assert "SIGNATURE must stand alone" in refused(capsys, "signature", text, "--share", "h")
+    assert "text must be a signature" in refused(capsys, "signature", "B:16")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_and_shows_examples(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    examples = [line.strip() for line in lines[lines.index("examples:") + 1 :]]
+    assert examples
+    for example in examples:
+        program, *arguments = shlex.split(example)
+        assert program == "kvreclaim"
+        assert _options.parse(arguments).command == command
+
+
+def test_a_pool_too_small_names_the_mask(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
+    message = refused(capsys, "report", masks, "--total-blocks", 2)
+    assert message.startswith(f"kvreclaim: {masks}:scatter: total_blocks must be at least")
+
+
+def test_too_little_memory_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], masks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(_inputs, "census_of_file", exhausted)
+    assert "not enough memory" in refused(capsys, "report", masks)
+
+
+def test_names_cannot_write_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a\x1b[1m\nb.npy"
+    np.save(path, np.array([1, 0], bool))
+    assert run(capsys, "report", path).splitlines()[0] == f"{tmp_path}/a\\x1b[1m\\nb.npy"
+    assert r"a\x1b[1m\nc.npy" in refused(capsys, "report", tmp_path / "a\x1b[1m\nc.npy")
+
+
+def test_standard_input_is_read_once(masks: Path) -> None:
+    done = fresh("report", "-", "--format", "json", input=masks.read_bytes(), text=False)
+    assert done.returncode == 0
+    sources = [each["source"] for each in json.loads(done.stdout)["reports"]]
+    assert sources == ["standard input:scatter", "standard input:window"]
+    done = fresh("compare", "-", input=fresh("report", masks, "--format", "json").stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = fresh("map", "-", "--block-size", 2, input="0011\n")
+    assert "|··|██|" in done.stdout
+    done = fresh("report", "-", input=masks.read_bytes()[:500], text=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kvreclaim: standard input must be a whole .npz archive")
+    assert done.stderr.count(b"\n") == 1
+    done = fresh("report", "-", "-", input="")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_standard_input_in_this_process(
+    capsys: pytest.CaptureFixture[str], masks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def standing_in(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    standing_in(masks.read_bytes())
+    text = run(capsys, "report", "-", masks, "--array", "window")
+    assert "standard input:window" in text
+    standing_in(b"")
+    assert refused(capsys, "report", "-").startswith("kvreclaim: standard input must be a .npy")
+    assert "at most once" in refused(capsys, "compare", "-", "-")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert refused(capsys, "report", "-") == "kvreclaim: standard input: closed\n"
+
+
+@pytest.mark.parametrize("broken", ["write", "flush"])
+@pytest.mark.parametrize(
+    ("code", "status"), [(errno.EPIPE, 0), (errno.ENOSPC, 2), (errno.EBADF, 2)]
+)
+def test_a_stream_that_breaks(
+    broken: str, code: int, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, broken, fail)
+    assert main(["demo"]) == status
+    assert said.getvalue() == (
+        f"kvreclaim: standard output: {os.strerror(code)}\n" if status else ""
+    )
+    monkeypatch.setattr(sys.stderr, broken, fail)
+    assert main(["report", "none"]) == 2
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["demo"]) == 2
+
+
+def test_output_to_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run(capsys, "map", DEMO, "--array", "H2O", "-o", pipe) == ""
+    written = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert written == run(capsys, "map", DEMO, "--array", "H2O", "-o", "-")
+
+
+LARGE = "report {demo} --share none --by lh --format json"
+
+
+@pytest.mark.parametrize(
+    ("command", "unbuffered", "lines"),
+    [
+        (LARGE, "", 1),
+        (LARGE, "1", 1),
+        ("report {masks} --format json", "1", 1),
+        ("demo", "", 0),
+        ("demo", "1", 0),
+        ("map --help", "", 0),
+        ("map --help", "1", 1),
+    ],
+)
+def test_a_closed_pipe_is_no_error(command: str, unbuffered: str, lines: int, masks: Path) -> None:
+    arguments = [part.format(masks=masks, demo=DEMO) for part in command.split()]
+    with subprocess.Popen(
+        [sys.executable, "-m", "kvreclaim", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(PYTHONUNBUFFERED=unbuffered),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        read = [process.stdout.readline() for _ in range(lines)]
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+    assert all(line.strip() for line in read)
+
+
+def test_a_closed_pipe_does_not_hide_a_missed_threshold(masks: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kvreclaim", "report", masks, "--fail-under", "packed_reclaim=1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_said_in_one_line(masks: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = fresh("report", masks, stdout=full)
+        assert (done.returncode, done.stderr) == (
+            2,
+            "kvreclaim: standard output: No space left on device\n",
+        )
+        assert fresh("report", "none", stderr=full).returncode == 2
+    done = fresh("report", masks, "-o", "/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "kvreclaim: /dev/full: No space left on device\n"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(masks: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("old")
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    done = fresh("report", masks, "--format", "json", "-o", target, preexec_fn=small_files)
+    assert done.returncode == 2
+    assert done.stderr == f"kvreclaim: {target}: File too large\n"
+    assert target.read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["masks.npz", "out.json"]
+
+
+def test_targets_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
+) -> None:
+    for target in (tmp_path, tmp_path / "no" / "out", masks / "out"):
+        message = refused(capsys, "report", masks, "-o", target)
+        assert message.startswith(f"kvreclaim: {target}: ")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target")
+    run(capsys, "report", masks, "-o", link)
+    assert link.is_symlink()
+    assert (tmp_path / "target").read_text() == run(capsys, "report", masks)
+    run(capsys, "report", masks, "-o", os.devnull)
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_closed_standard_stream(masks: Path) -> None:
+    code = (
+        "import os, sys; os.close({}); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'kvreclaim', *sys.argv[1:]])"
+    )
+    for stream, arguments, message in (
+        (0, ("report", "-"), "standard input: closed"),
+        (1, ("report", masks), "standard output: closed"),
+    ):
+        command = [sys.executable, "-c", code.format(stream), *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment()
+        )
+        assert (done.returncode, done.stderr) == (2, f"kvreclaim: {message}\n")
+
+
+def test_an_interrupt_exits_with_130(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kvreclaim", "report", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(TMPDIR=str(tmp_path)),
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(bytes(1 << 20))  # more than a pipe holds: by now it is being read
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert not list(tmp_path.iterdir())
+
+
+class Terminal(io.StringIO):
+    """A terminal that is only looked at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_and_wiped_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with _console.Progress() as progress:
+        first, second = (progress.part(number, 2, "m\x1b" + "x" * 90) for number in (0, 1))
+        first(1, 2)
+        assert terminal.getvalue() == ""  # too early
+        now = 101.0
+        first(1, 2)
+        assert "[#####...............]  25% m\\x1bxxx" in terminal.getvalue()
+        length = len(terminal.getvalue())
+        second(1, 2)
+        assert len(terminal.getvalue()) == length  # too soon after the last one
+        now = 102.0
+        second(0, 0)
+        assert "[##########..........]  50% m" in terminal.getvalue()
+    shown = terminal.getvalue().split("\r")
+    assert max(map(len, shown)) <= 80
+    assert shown[-2].strip() == shown[-1] == ""
+
+
+def test_progress_is_not_shown_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, masks: Path
+) -> None:
+    monkeypatch.setattr(_console, "_QUIET_SECONDS", 0)
+    run(capsys, "report", masks)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["report", str(masks)]) == 0
+    assert f"% {masks}"[:40] in terminal.getvalue()
+
+
+def test_help_imports_no_optional_package(tmp_path: Path) -> None:
+    for name in ("torch", "matplotlib", "pandas", "safetensors"):
+        package = tmp_path / name
+        package.mkdir()
+        (package / "__init__.py").write_text(f"raise OSError('{name} is installed but broken')\n")
+    env = environment(tmp_path)
+    for arguments in (("--help",), ("report", "--help"), ("demo",), ("report", DEMO)):
+        done = fresh(*arguments, env=env)
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    code = (
+        "import sys, kvreclaim; from kvreclaim.__main__ import main; main(['demo']); "
+        "assert not {'torch', 'matplotlib', 'pandas', 'safetensors'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,177 @@
+"""Which masks and saved reports the command line names, and counting them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from kvreclaim import _choice, _console, _formats
+from kvreclaim._overview import Counted
+from kvreclaim.census import take_censuses
+from kvreclaim.comparison import Comparison, unique
+from kvreclaim.files import MAX_BYTES, SavedMasks, census_of_file, load_masks, mask_names
+from kvreclaim.pool import BlockPool
+from kvreclaim.reports import Report
+
+_SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
+
+_Item = TypeVar("_Item")
+
+
+class SavedMask(NamedTuple):
+    """A mask in a file, not read yet."""
+
+    path: Path
+    array: str  # its name in the file
+
+
+def masks_in(
+    paths: Sequence[tuple[str, Path]], options: argparse.Namespace
+) -> dict[str, SavedMask]:
+    """Return the masks of files that were asked for, by the names of their rows."""
+    return _labelled(
+        [mask for name, path in paths for mask in _masks(name, path, options)], options
+    )
+
+
+def masks_and_reports_in(
+    paths: Sequence[tuple[str, Path]], options: argparse.Namespace
+) -> dict[str, SavedMask | Report]:
+    """Return masks, and reports that files of JSON hold, by the names of their rows."""
+    found: list[tuple[str, SavedMask | Report]] = []
+    for name, path in paths:
+        found += _saved_reports(name, path) or _masks(name, path, options)
+    return _labelled(found, options)
+
+
+def _masks(name: str, path: Path, options: argparse.Namespace) -> list[tuple[str, SavedMask]]:
+    arrays = mask_names(path) if options.array is None else options.array
+    return [(f"{name}:{array}" if array else name, SavedMask(path, array)) for array in arrays]
+
+
+def _saved_reports(name: str, path: Path) -> list[tuple[str, Report]]:
+    """Return the reports in a file; none where it does not say that it holds any."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        if b'"signature"' not in file.read(_SOME):
+            return []
+    try:
+        saved = Comparison.from_json(path.read_text("utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    single = len(saved.reports) == 1
+    return [
+        (name if single else f"{name}:{source}", report)
+        for source, report in zip(saved.names, saved.reports, strict=True)
+    ]
+
+
+def _labelled(found: Sequence[tuple[str, _Item]], options: argparse.Namespace) -> dict[str, _Item]:
+    """Give what was found its labels, or names of which none is there twice."""
+    labels = options.label or [name for name, _ in found]
+    if len(labels) != len(found):
+        raise ValueError(
+            f"label must be given once for each of the {len(found)} masks, in their order; got "
+            f"{len(labels)}; write --label {len(found)} times, or not at all."
+        )
+    return dict(zip(unique(labels), (item for _, item in found), strict=True))
+
+
+def count(
+    masks: Mapping[str, SavedMask], pools: Sequence[BlockPool], options: argparse.Namespace
+) -> dict[str, dict[str, Counted]]:
+    """Count each mask under each pool, in a stream; with ``by``, each index of its letters."""
+    counted: dict[str, dict[str, Counted]] = {}
+    with _console.Progress() as progress:
+        for number, (name, mask) in enumerate(masks.items()):
+            steps = (
+                progress.part(number * len(pools) + i, len(masks) * len(pools), name)
+                for i in range(len(pools))
+            )
+            with named(name, mask):
+                if options.by:
+                    counted[name] = _count_by(name, mask, pools[0], options, next(steps))
+                    continue
+                censuses = [
+                    census_of_file(
+                        mask.path,
+                        pool,
+                        array=mask.array,
+                        axes=options.axes,
+                        lengths=options.lengths,
+                        offset=options.offset,
+                        polarity=options.polarity,
+                        progress=step,
+                    )
+                    for pool, step in zip(pools, steps, strict=True)
+                ]
+                counted[name] = {name: Counted(_axes_of(mask, options), censuses)}
+    return counted
+
+
+def _count_by(
+    name: str,
+    mask: SavedMask,
+    pool: BlockPool,
+    options: argparse.Namespace,
+    progress: Callable[[int, int], None],
+) -> dict[str, Counted]:
+    saved = load(mask, options, progress)
+    if saved.axes is None:
+        raise ValueError(
+            "axes must name the axes of the mask, so that by can tell them apart; got none; write "
+            "such as --axes lht."
+        )
+    censuses = take_censuses(
+        saved.keep,
+        pool,
+        by=options.by,
+        axes=saved.axes,
+        lengths=saved.lengths,
+        offset=saved.offset,
+    )
+    return {
+        " ".join([name, *map("{}={}".format, options.by, index)]): Counted(saved.axes, [census])
+        for index, census in censuses.items()
+    }
+
+
+def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
+    """Return the axes that the file or the caller names."""
+    with _formats.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
+        return _choice.choose(
+            where, arrays, mask.array, axes=options.axes, lengths=None, offset=0, most=MAX_BYTES
+        ).axes
+
+
+def load(
+    mask: SavedMask, options: argparse.Namespace, progress: Callable[[int, int], None] | None = None
+) -> SavedMasks:
+    """Return a mask with what file and options say of it."""
+    saved = load_masks(
+        mask.path,
+        array=mask.array,
+        axes=options.axes,
+        lengths=options.lengths,
+        polarity=options.polarity,
+        progress=progress,
+    )
+    return saved._replace(offset=options.offset) if np.any(options.offset) else saved
+
+
+@contextmanager
+def named(name: str, mask: SavedMask) -> Iterator[None]:
+    """Put the mask's name in front of what is wrong with it, unless it names its file."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if str(mask.path) in str(error):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name}: {error}") from None

@@ -8,6 +8,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 """
 
 from kvreclaim import masks, runtimes
+from kvreclaim._version import __version__ as __version__
 from kvreclaim.admission import admission_count, admit, block_usage
 from kvreclaim.census import Census, merge, take_census, take_census_packed, take_censuses
 from kvreclaim.compaction import (
@@ -16,6 +17,7 @@ from kvreclaim.compaction import (
     compaction_cost,
     reclaim_curve,
 )
+from kvreclaim.comparison import Comparison, compare
 from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
 from kvreclaim.metrics import (
     PoolUsage,
@@ -35,15 +37,27 @@ from kvreclaim.metrics import (
     savings_breakdown,
     slots_per_move,
 )
+from kvreclaim.placement import (
+    PageReclaim,
+    Placement,
+    admit_contiguous,
+    external_fragmentation,
+    free_runs,
+    page_reclaim,
+    place,
+    unsafe_free,
+)
 from kvreclaim.pool import BlockPool, block_size_from_bytes, entry_bytes_for, entry_bytes_mla
-from kvreclaim.reports import Report, Signature, report
-
-__version__ = "0.1.0"
+from kvreclaim.reports import Report, report
+from kvreclaim.signature import Signature
 
 __all__ = [
     "BlockPool",
     "Census",
     "CompactionCost",
+    "Comparison",
+    "PageReclaim",
+    "Placement",
     "PoolUsage",
     "Report",
     "SavedMasks",
@@ -51,17 +65,21 @@ __all__ = [
     "Signature",
     "admission_count",
     "admit",
+    "admit_contiguous",
     "block_size_from_bytes",
     "block_usage",
     "blocks_for_moves",
     "capacity_gain",
     "compacted_reclaim",
     "compaction_cost",
+    "compare",
     "effective_rows",
     "effective_tokens_per_block",
     "entry_bytes_for",
     "entry_bytes_mla",
+    "external_fragmentation",
     "fragmentation",
+    "free_runs",
     "load_masks",
     "logical_saving",
     "mask_names",
@@ -70,7 +88,9 @@ __all__ = [
     "merge",
     "moved_tokens_per_block",
     "packed_reclaim",
+    "page_reclaim",
     "physical_reclaim",
+    "place",
     "pool_usage",
     "reclaim_curve",
     "reclaim_efficiency",
@@ -82,4 +102,5 @@ __all__ = [
     "take_census",
     "take_census_packed",
     "take_censuses",
+    "unsafe_free",
 ]

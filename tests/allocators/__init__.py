@@ -1,0 +1,1 @@
+"""The block allocators of real servers: loaders, scenarios, and what they answered."""

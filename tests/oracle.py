@@ -181,8 +181,8 @@ def census(
     axes: str | None = None,
     lengths: PerTable | None = None,
     offset: PerTable = 0,
-    pinned: PerTable = 0,
     *,
+    pinned: PerTable = 0,
     shape: Sequence[int] | None = None,
 ) -> Census:
     """Count one table at a time; a table is the rows that differ only in shared letters.
@@ -217,9 +217,7 @@ def census(
             for token in range(sizes[time]):
                 index[time] = token
                 rows[-1].append(_kept(_at(keep, index)))
-        counted = _census_of_table(
-            rows, length_of[table], offset_of[table], pool, pinned_of[table]
-        )
+        counted = _census_of_table(rows, length_of[table], offset_of[table], pool, pinned_of[table])
         total = add(total, counted)
     return total
 
@@ -291,7 +289,7 @@ def _is_freed(blocks: list[Block], pool: PoolLike, num_pinned: int = 0) -> list[
     return freed
 
 
-def _census_of_table(
+def _census_of_table(  # noqa: C901  # one walk through the definitions, in their order
     rows: list[list[bool]], length: int, offset: int, pool: PoolLike, pinned: int = 0
 ) -> Census:
     """Everything that is counted, for one table."""

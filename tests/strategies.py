@@ -18,6 +18,7 @@ LEGAL_COMPACTORS = {
     "front": ("none",),
     "none": ("none",),
 }
+BLOCK_SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 64, 100, 300])
 SMALL_BLOCKS = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 12, 16])
 
 
@@ -32,15 +33,14 @@ class Case(NamedTuple):
 @st.composite
 def pools(
     draw: st.DrawFn,
-    block_sizes: st.SearchStrategy[int] | None = None,
+    block_sizes: st.SearchStrategy[int] = BLOCK_SIZES,
     *,
     frees_of: Sequence[str] = tuple(LEGAL_COMPACTORS),
 ) -> BlockPool:
     """Every freeing rule with every compactor that it allows."""
     frees = draw(st.sampled_from(frees_of))
-    sizes = block_sizes or st.sampled_from([1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 64, 100, 300])
     return BlockPool(
-        draw(sizes),
+        draw(block_sizes),
         shared_axes=draw(st.sampled_from(["", "h", "l", "lh", "s", "hls"])),
         frees=frees,
         open_tail=draw(st.booleans()),
@@ -48,10 +48,13 @@ def pools(
     )
 
 
+ANY_POOL = pools()
+
+
 @st.composite
 def cases(
     draw: st.DrawFn,
-    pool: BlockPool | st.SearchStrategy[BlockPool] | None = None,
+    pool: BlockPool | st.SearchStrategy[BlockPool] = ANY_POOL,
     *,
     multiple_of: int = 0,
 ) -> Case:
@@ -60,7 +63,7 @@ def cases(
     With `multiple_of` n every sequence is a multiple of n whole blocks, without an offset.
     """
     if not isinstance(pool, BlockPool):
-        pool = draw(pools() if pool is None else pool)
+        pool = draw(pool)
     unit = multiple_of * pool.block_size or 1
     letters = draw(
         st.lists(st.sampled_from("lhbs"), unique=True, max_size=3).flatmap(
@@ -98,17 +101,17 @@ def cases(
 
 
 @st.composite
-def tables(draw: st.DrawFn, pool: st.SearchStrategy[BlockPool] | None = None) -> Case:
+def tables(draw: st.DrawFn) -> Case:
     """One table of one to three rows that share blocks, behind an offset."""
-    chosen = draw(pools(SMALL_BLOCKS) if pool is None else pool).replace(shared_axes="h")
+    pool = draw(pools(SMALL_BLOCKS)).replace(shared_axes="h")
     shape = (draw(st.integers(1, 3)), draw(st.integers(0, 60)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     keep = _mask(rng, shape, "ht", draw(st.sampled_from(KINDS)))
-    offset = draw(st.integers(0, chosen.block_size - 1))
-    return Case(keep, chosen, {"axes": "ht", "offset": offset})
+    offset = draw(st.integers(0, pool.block_size - 1))
+    return Case(keep, pool, {"axes": "ht", "offset": offset})
 
 
-KINDS = ("scatter", "runs", "windows", "rare")
+KINDS = ("scatter", "runs", "windows", "rare", "alike")
 
 
 def _mask(
@@ -123,7 +126,7 @@ def _mask(
             row[:] = rng.random(tokens) < rng.random()
         elif kind == "rare":
             row[:] = rng.random(tokens) < 0.05
-        elif kind == "runs":
+        elif kind in ("runs", "alike"):
             cuts = np.sort(rng.integers(0, tokens + 1, 6))
             for start, stop in zip(cuts[::2], cuts[1::2], strict=True):
                 row[start:stop] = True
@@ -131,5 +134,7 @@ def _mask(
             sink, window = rng.integers(0, tokens + 1, 2)
             row[:sink] = True
             row[tokens - window :] = rng.random() < 0.8
+    if kind == "alike" and rows:
+        flat[1:] = flat[0] & (rng.random((rows - 1, tokens)) < 0.9)
     moved = [size for axis, size in enumerate(shape) if axis != token_axis]
     return np.moveaxis(flat.reshape([*moved, tokens]), -1, token_axis).copy()

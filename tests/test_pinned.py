@@ -104,7 +104,7 @@ def test_by_layer_as_one_by_one() -> None:
     ],
 )
 def test_pinned_tokens_are_tokens_of_the_sequence(
-    pinned: Any, error: type[Exception], words: str
+    pinned: float | list[int], error: type[Exception], words: str
 ) -> None:
     keep = [[1, 1, 1, 0], [1, 0, 0, 0]]
     with pytest.raises(error, match=words):

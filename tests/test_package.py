@@ -1,0 +1,132 @@
+"""What the package shows and what importing it costs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+import kvreclaim
+
+FUNCTIONS = [name for name in kvreclaim.__all__ if inspect.isfunction(getattr(kvreclaim, name))]
+CLASSES = [name for name in kvreclaim.__all__ if inspect.isclass(getattr(kvreclaim, name))]
+MODULES = [name for name in kvreclaim.__all__ if inspect.ismodule(getattr(kvreclaim, name))]
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert list(kvreclaim.__all__) == sorted(set(kvreclaim.__all__))
+    assert sorted(FUNCTIONS + CLASSES + MODULES) == list(kvreclaim.__all__)
+    assert not [name for name in kvreclaim.__all__ if name.startswith("_")]
+
+
+def test_every_public_name_comes_from_inside() -> None:
+    for name in FUNCTIONS + CLASSES:
+        assert getattr(kvreclaim, name).__module__.startswith("kvreclaim."), name
+        assert getattr(kvreclaim, name).__name__ == name
+    for name in MODULES:
+        assert getattr(kvreclaim, name).__name__ == f"kvreclaim.{name}"
+
+
+def test_nothing_else_is_public() -> None:
+    others = {
+        name
+        for name, value in vars(kvreclaim).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert others == {*FUNCTIONS, *CLASSES}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_says_what_it_does_and_shows_it(name: str) -> None:
+    function = getattr(kvreclaim, name)
+    text = inspect.getdoc(function)
+    assert text
+    first, _, rest = text.partition("\n")
+    assert first.endswith(".")
+    assert len(first) <= 100
+    assert "Examples\n--------\n" in rest
+    assert ">>> " in rest
+    signature = inspect.signature(function)
+    assert signature.return_annotation != inspect.Signature.empty
+    for parameter in signature.parameters.values():
+        assert parameter.annotation != inspect.Parameter.empty, parameter
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_record_is_frozen_and_says_what_each_field_means(name: str) -> None:
+    record = getattr(kvreclaim, name)
+    text = inspect.getdoc(record)
+    assert text
+    assert text.partition("\n")[0].endswith(".")
+    if issubclass(record, tuple):
+        fields = list(record._fields)
+    else:
+        fields = [field.name for field in attrs.fields(record)]
+        assert record.__setattr__ is not object.__setattr__
+    assert fields
+    for field in fields:
+        assert field in text, field
+    for member, value in vars(record).items():
+        if isinstance(value, property) or (inspect.isfunction(value) and member[0] != "_"):
+            assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_the_version_is_the_one_installed() -> None:
+    installed = {
+        distribution.version for distribution in importlib.metadata.distributions(name="kvreclaim")
+    }
+    assert installed <= {kvreclaim.__version__}
+
+
+def test_types_are_shipped() -> None:
+    assert kvreclaim.__file__ is not None
+    assert Path(kvreclaim.__file__).with_name("py.typed").is_file()
+
+
+def fresh(code: str) -> str:
+    """Run a line in a fresh interpreter and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(kvreclaim.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+HEAVY = ("scipy", "torch", "pandas", "matplotlib", "hypothesis", "pyarrow", "jax", "dask")
+
+
+def test_importing_loads_numpy_and_attrs_only() -> None:
+    shown = fresh(
+        "import sys, kvreclaim; "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], 'numpy' in sys.modules)"
+    )
+    assert shown == "[] True"
+
+
+def test_measuring_loads_nothing_more() -> None:
+    shown = fresh(
+        "import sys; from kvreclaim import report; "
+        "print(report([1, 0, 0, 0], 2).physical_reclaim, "
+        f"[name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    assert shown == "0.5 []"
+
+
+def test_third_party_modules_are_the_declared_ones() -> None:
+    shown = fresh(
+        "import json, sys; before = set(sys.modules); import kvreclaim; "
+        "roots = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print(json.dumps(sorted(roots - set(sys.stdlib_module_names))))"
+    )
+    assert set(json.loads(shown)) <= {"attr", "attrs", "kvreclaim", "numpy"}

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 import kvreclaim
-from kvreclaim import _console, _inputs, _options, _overview
-from kvreclaim._block_map import ASCII_MARKS, BLOCK_MARKS, block_map
-from kvreclaim._overview import Counted
-from kvreclaim._tables import printable
+from kvreclaim._cli import console, inputs, overview, parser
+from kvreclaim._cli.overview import Counted
+from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, block_map
+from kvreclaim._render.tables import printable
 from kvreclaim.census import take_census
 from kvreclaim.comparison import Comparison, compare
 from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
@@ -45,18 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupted.
     """
     try:
-        options = _options.parse(arguments)
+        options = parser.parse(arguments)
         text, missed = _COMMANDS[options.command](options)
-        _console.write(text, options.output)
+        console.write(text, options.output)
     except KeyboardInterrupt:
         return 130
     except (MemoryError, OSError, TypeError, ValueError) as error:
-        _console.complain(f"kvreclaim: {_text_of(error)}")
+        console.complain(f"kvreclaim: {_text_of(error)}")
         return 2
     finally:
-        _console.settle()
+        console.settle()
     for line in missed:
-        _console.complain(f"kvreclaim: {line}")
+        console.complain(f"kvreclaim: {line}")
     return 1 if missed else 0
 
 
@@ -72,36 +72,36 @@ def _demo(_: argparse.Namespace) -> _Answer:
     with as_file(files("kvreclaim") / "data" / "demo_masks.npz") as path:
         masks = {name: load_masks(path, array=name) for name in mask_names(path)}
     layers, heads, tokens = masks["SnapKV"].keep.shape
-    pools = _overview.pools(_BLOCK_SIZE)
+    pools = overview.pools(_BLOCK_SIZE)
     counted = {
         name: Counted("lht", [take_census(saved.keep, pool, axes="lht") for pool in pools])
         for name, saved in masks.items()
     }
-    table = _overview.overview(counted)
+    table = overview.overview(counted)
     return (
         f"{masks['SnapKV'].meta['model']}, {layers} layers x {heads} kv heads, {tokens} tokens, "
         f"half dropped.\nWhich share of the blocks, of {_BLOCK_SIZE} tokens each, comes back?\n\n"
-        f"{table}\n\n{_overview.LEGEND}"
+        f"{table}\n\n{overview.LEGEND}"
     ), []
 
 
 def _report(options: argparse.Namespace) -> _Answer:
-    pool, fields = _pool(options), _options.pool_fields(options)
+    pool, fields = _pool(options), parser.pool_fields(options)
     plain = not (options.by or options.blocks_per_request or fields.keys() - {"block_size"})
-    with _console.readable(options.files) as paths:
-        masks = _inputs.masks_in(paths, options)
+    with console.readable(options.files) as paths:
+        masks = inputs.masks_in(paths, options)
         over_layouts = options.format == "table" and plain and len(masks) > 1
-        pools = [pool, *(_overview.pools(pool.block_size) if over_layouts else [])]
+        pools = [pool, *(overview.pools(pool.block_size) if over_layouts else [])]
         counted = {
             part: each
-            for parts in _inputs.count(masks, pools, options).values()
+            for parts in inputs.count(masks, pools, options).values()
             for part, each in parts.items()
         }
     reports = _reports_of(counted, options)
     missed = _missed(reports, options.fail_under)
     if over_layouts:
         rest = {name: each._replace(censuses=each.censuses[1:]) for name, each in counted.items()}
-        return f"{_overview.overview(rest)}\n\n{_overview.LEGEND}", missed
+        return f"{overview.overview(rest)}\n\n{overview.LEGEND}", missed
     if options.format == "table" and len(reports) == 1:
         ((name, report),) = reports.items()
         return f"{printable(name)}\n{report}", missed
@@ -111,15 +111,15 @@ def _report(options: argparse.Namespace) -> _Answer:
 
 def _compare(options: argparse.Namespace) -> _Answer:
     pool = _pool(options)
-    with _console.readable(options.files) as paths:
-        named = _inputs.masks_and_reports_in(paths, options)
-        masks = {name: each for name, each in named.items() if isinstance(each, _inputs.SavedMask)}
-        if not masks and _options.of_masks(options):
+    with console.readable(options.files) as paths:
+        named = inputs.masks_and_reports_in(paths, options)
+        masks = {name: each for name, each in named.items() if isinstance(each, inputs.SavedMask)}
+        if not masks and parser.of_masks(options):
             raise ValueError(
                 "FILE must be a mask where options of masks or of a pool are given; got reports, "
                 "which were measured already; leave these options out."
             )
-        counted = _inputs.count(masks, [pool], options)
+        counted = inputs.count(masks, [pool], options)
     reports: dict[str, Report] = {}
     for name, each in named.items():
         if isinstance(each, Report):
@@ -132,14 +132,14 @@ def _compare(options: argparse.Namespace) -> _Answer:
 
 def _map(options: argparse.Namespace) -> _Answer:
     pool = _pool(options)
-    drawable = _console.can_show("".join(BLOCK_MARKS), options.output)
+    drawable = console.can_show("".join(BLOCK_MARKS), options.output)
     marks = BLOCK_MARKS if drawable else ASCII_MARKS
     drawn = []
-    with _console.readable(options.files) as paths:
-        masks = _inputs.masks_in(paths, options)
+    with console.readable(options.files) as paths:
+        masks = inputs.masks_in(paths, options)
         for name, mask in masks.items():
-            with _inputs.named(name, mask):
-                keep, lengths, axes, _, offset, *_ = _inputs.load(mask, options)
+            with inputs.named(name, mask):
+                keep, lengths, axes, _, offset, *_ = inputs.load(mask, options)
                 picture = block_map(
                     keep,
                     pool,
@@ -154,12 +154,12 @@ def _map(options: argparse.Namespace) -> _Answer:
 
 
 def _convert(options: argparse.Namespace) -> _Answer:
-    with _console.readable(options.files) as paths:
+    with console.readable(options.files) as paths:
         masks = {
-            mask.array: _tokens_last(_inputs.load(mask, options))
-            for mask in _inputs.masks_in(paths, options).values()
+            mask.array: _tokens_last(inputs.load(mask, options))
+            for mask in inputs.masks_in(paths, options).values()
         }
-    with _console.naming(options.target):
+    with console.naming(options.target):
         save_masks(options.target, masks)
     count, size = len(masks), Path(options.target).stat().st_size
     what = "1 mask" if count == 1 else f"{count} masks"
@@ -170,7 +170,7 @@ def _signature(options: argparse.Namespace) -> _Answer:
     if options.signature is None:
         signature = Signature(_pool(options), options.rows or 1, kvreclaim.__version__)
         return str(signature), []
-    if options.rows or _options.pool_fields(options):
+    if options.rows or parser.pool_fields(options):
         raise ValueError(
             "SIGNATURE must stand alone, since it spells a pool itself; got options beside it; "
             "leave them out."
@@ -179,7 +179,7 @@ def _signature(options: argparse.Namespace) -> _Answer:
 
 
 def _pool(options: argparse.Namespace) -> BlockPool:
-    return BlockPool(**({"block_size": _BLOCK_SIZE} | _options.pool_fields(options)))
+    return BlockPool(**({"block_size": _BLOCK_SIZE} | parser.pool_fields(options)))
 
 
 def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:

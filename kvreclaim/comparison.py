@@ -12,8 +12,8 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from kvreclaim import _tables
-from kvreclaim._tables import Table
+from kvreclaim._render import tables
+from kvreclaim._render.tables import Table
 from kvreclaim._version import __version__
 from kvreclaim.reports import Report, read_json
 from kvreclaim.signature import Signature, line_of
@@ -123,22 +123,22 @@ class Comparison:
             numbers = {key: count for key, count in counts.items() if isinstance(count, int)}
             cells = {"source": name} | written.pop("metrics") | numbers | written
             rows.append({key: "" if cell is None else str(cell) for key, cell in cells.items()})
-        return _tables.as_csv(Table(list(rows[0]), [list(row.values()) for row in rows]))
+        return tables.as_csv(Table(list(rows[0]), [list(row.values()) for row in rows]))
 
     def to_markdown(self) -> str:
         """Return a table for a page, a row for each report, and the signature below it."""
         signature, table = self._as_rows()
-        return f"{_tables.as_markdown(table)}\n\n`{signature}`"
+        return f"{tables.as_markdown(table)}\n\n`{signature}`"
 
     def to_latex(self) -> str:
         """Return a table for a paper, a row for each report, with the signature in its caption."""
         signature, table = self._as_rows(undefined="--")
-        breakable = _tables.in_latex(signature).replace(r"\textbar{}", r"|\allowbreak{}")
+        breakable = tables.in_latex(signature).replace(r"\textbar{}", r"|\allowbreak{}")
         caption = (
             "Share of the KV cache's blocks that comes back after eviction: in place (no copy), "
             rf"after compaction, and packed. \texttt{{{breakable}}}"
         )
-        return _tables.as_latex(table, caption)
+        return tables.as_latex(table, caption)
 
     def to_rows(self) -> str:
         """Return a row for each report, of as many figures as fit into 80 columns."""
@@ -150,17 +150,17 @@ class Comparison:
         The signature stands below, with a star for what the reports do not have in common.
         """
         signature, table = self._as_columns()
-        if sum(_tables.widths(table)) > _tables.WIDTH:
+        if sum(tables.widths(table)) > tables.WIDTH:
             return self.to_rows()
         return self._as_text(signature, table)
 
     def _as_text(self, signature: str, table: Table) -> str:
         prefix, _ = self._short_names()
         lines = [prefix] if prefix else []
-        return "\n".join([*lines, _tables.as_text(table), "", *self._notes(), signature])
+        return "\n".join([*lines, tables.as_text(table), "", *self._notes(), signature])
 
     def _short_names(self) -> tuple[str, list[str]]:
-        return _tables.without_prefix([_tables.printable(name) for name in self.names])
+        return tables.without_prefix([tables.printable(name) for name in self.names])
 
     def _signature(self) -> tuple[str, dict[str, list[str]]]:
         """Return the signature, starred where the reports differ, and what each has there."""
@@ -192,7 +192,7 @@ class Comparison:
             masks = "every mask" if len(names) == len(short) else ", ".join(names)
             yield from textwrap.wrap(
                 f"The pool shares blocks over {letters!r}, no axis of {masks}: counted as 1 row.",
-                _tables.WIDTH,
+                tables.WIDTH,
             )
 
     def _as_rows(self, undefined: str = "nan") -> tuple[str, Table]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import SMALL_BLOCKS, Case, cases, pools
 
 from kvreclaim import BlockPool, take_census
-from kvreclaim._block_map import ASCII_MARKS, BLOCK_MARKS, Marks, block_map
+from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, Marks, block_map
 
 
 def parts(text: str) -> list[list[str]]:

@@ -24,15 +24,13 @@ import kvreclaim
 from kvreclaim import (
     BlockPool,
     SavedMasks,
-    _console,
-    _inputs,
-    _options,
     load_masks,
     mask_names,
     physical_reclaim,
     save_masks,
 )
 from kvreclaim.__main__ import main
+from kvreclaim._cli import console, inputs, parser
 from kvreclaim.comparison import Comparison
 from kvreclaim.signature import Signature
 
@@ -574,7 +572,7 @@ def test_help_fits_and_shows_examples(
     for example in examples:
         program, *arguments = shlex.split(example)
         assert program == "kvreclaim"
-        assert _options.parse(arguments).command == command
+        assert parser.parse(arguments).command == command
 
 
 def test_a_pool_too_small_names_the_mask(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
@@ -588,7 +586,7 @@ def test_too_little_memory_is_said_in_one_line(
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(_inputs, "census_of_file", exhausted)
+    monkeypatch.setattr(inputs, "census_of_file", exhausted)
     assert "not enough memory" in refused(capsys, "report", masks)
 
 
@@ -802,7 +800,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped_away(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "monotonic", lambda: now)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with _console.Progress() as progress:
+    with console.Progress() as progress:
         first, second = (progress.part(number, 2, "m\x1b" + "x" * 90) for number in (0, 1))
         first(1, 2)
         assert terminal.getvalue() == ""  # too early
@@ -823,7 +821,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped_away(monkeypatch: pytest.Monk
 def test_progress_is_not_shown_elsewhere(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, masks: Path
 ) -> None:
-    monkeypatch.setattr(_console, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(console, "_QUIET_SECONDS", 0)
     run(capsys, "report", masks)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

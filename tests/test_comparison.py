@@ -18,7 +18,7 @@ from strategies import Case, cases
 
 import kvreclaim
 from kvreclaim import BlockPool, Report, report
-from kvreclaim._tables import printable
+from kvreclaim._render.tables import printable
 from kvreclaim.comparison import FIGURES, Comparison, compare, unique
 
 SCHEMA: dict[str, Any] = json.loads(

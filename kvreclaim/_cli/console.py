@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self, TextIO
 
-from kvreclaim import _tables, _writing
+from kvreclaim import _writing
+from kvreclaim._render import tables
 
 _BAR: Final = 20  # characters
 _QUIET_SECONDS: Final = 0.5  # that a command may take before it shows progress
@@ -42,7 +43,7 @@ def complain(text: str) -> None:
     """Write a line to stderr."""
     if sys.stderr is not None:
         try:
-            line = _encodable(_tables.printable(text), sys.stderr)
+            line = _encodable(tables.printable(text), sys.stderr)
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
         except OSError:
@@ -143,13 +144,13 @@ class Progress:
                 self._next = now + _FRAME_SECONDS
                 share = (number + done / max(total, 1)) / count
                 bar = "#" * int(_BAR * share)
-                self._draw(f"[{bar:.<{_BAR}}] {share:4.0%} {_tables.printable(what)}")
+                self._draw(f"[{bar:.<{_BAR}}] {share:4.0%} {tables.printable(what)}")
 
         return show
 
     def _draw(self, line: str) -> None:
         if self._stream is not None:
-            text = _encodable(line, self._stream)[: _tables.WIDTH - 1]
+            text = _encodable(line, self._stream)[: tables.WIDTH - 1]
             with contextlib.suppress(OSError):
                 self._stream.write(f"\r{text:<{self._width}}\r{text}")
                 self._stream.flush()

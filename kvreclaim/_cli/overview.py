@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kvreclaim import _tables
+from kvreclaim._render import tables
 from kvreclaim.census import Census
 from kvreclaim.compaction import compaction_cost
 from kvreclaim.metrics import logical_saving, packed_reclaim, physical_reclaim
@@ -39,7 +39,7 @@ def pools(block_size: int) -> list[BlockPool]:
 def overview(masks: Mapping[str, Counted]) -> str:
     """Return a row for each mask: in place and packed under each layout, and the copy's price."""
     titles = _titles("".join(mask.axes or "" for mask in masks.values()))
-    prefix, names = _tables.without_prefix([_tables.printable(name) for name in masks])
+    prefix, names = tables.without_prefix([tables.printable(name) for name in masks])
     first, second = ("".join(f" {title[i]:<15}" for title in titles.values()) for i in (0, 1))
     blank = " " * _NAME_WIDTH
     lines = [

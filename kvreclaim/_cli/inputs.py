@@ -10,8 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from kvreclaim import _choice, _console, _formats
-from kvreclaim._overview import Counted
+from kvreclaim import _choice, _formats
+from kvreclaim._cli import console
+from kvreclaim._cli.overview import Counted
 from kvreclaim.census import take_censuses
 from kvreclaim.comparison import Comparison, unique
 from kvreclaim.files import MAX_BYTES, SavedMasks, census_of_file, load_masks, mask_names
@@ -88,7 +89,7 @@ def count(
 ) -> dict[str, dict[str, Counted]]:
     """Count each mask under each pool, in a stream; with ``by``, each index of its letters."""
     counted: dict[str, dict[str, Counted]] = {}
-    with _console.Progress() as progress:
+    with console.Progress() as progress:
         for number, (name, mask) in enumerate(masks.items()):
             steps = (
                 progress.part(number * len(pools) + i, len(masks) * len(pools), name)

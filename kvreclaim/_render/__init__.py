@@ -1,0 +1,1 @@
+"""Figures as text: tables in several languages, and a map of blocks."""

@@ -34,6 +34,7 @@ from kvreclaim.compaction import (
 )
 from kvreclaim.comparison import Comparison, compare
 from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
+from kvreclaim.lifetimes import NEVER, Timeline, timeline
 from kvreclaim.metrics import (
     PoolUsage,
     SavingsBreakdown,
@@ -67,6 +68,7 @@ from kvreclaim.reports import Report, report
 from kvreclaim.signature import Signature
 
 __all__ = [
+    "NEVER",
     "BlockPool",
     "Census",
     "CompactionCost",
@@ -80,6 +82,7 @@ __all__ = [
     "SavedMasks",
     "SavingsBreakdown",
     "Signature",
+    "Timeline",
     "admission_count",
     "admit",
     "admit_contiguous",
@@ -128,5 +131,6 @@ __all__ = [
     "take_census",
     "take_census_packed",
     "take_censuses",
+    "timeline",
     "unsafe_free",
 ]

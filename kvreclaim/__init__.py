@@ -33,7 +33,7 @@ from kvreclaim.compaction import (
     reclaim_curve,
 )
 from kvreclaim.comparison import Comparison, compare
-from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
+from kvreclaim.files import SavedMasks, census_of_file, load_masks, mask_names, save_masks
 from kvreclaim.lifetimes import NEVER, Timeline, timeline
 from kvreclaim.metrics import (
     PoolUsage,
@@ -96,6 +96,7 @@ __all__ = [
     "block_usage",
     "blocks_for_moves",
     "capacity_gain",
+    "census_of_file",
     "compacted_reclaim",
     "compaction_cost",
     "compaction_plan",

@@ -1,36 +1,57 @@
-"""Load and save masks, safely.
+"""Load and save masks, safely, and count them in a stream.
 
 A file is refused before memory is allocated where what it declares does not fit what it holds.
-Pickles are never loaded.
+Pickles are never loaded, and nothing is mapped into memory. Which formats there are, and how a mask
+is written in each:
+
+- .npy, and .npz with any arrays: booleans, or integers that are all 0 and 1;
+- our own .npz and .safetensors, which `save_masks` writes: ``keep`` (booleans), or ``bits`` (uint8)
+  with ``num_tokens`` and ``bitorder``; ``axes``; if need be ``lengths``, ``offset``, ``born_at``
+  with ``evicted_at``, ``meta`` (JSON); several masks as ``NAME/keep`` ...;
+- .json: nested lists of 0 and 1, or an object ``{"axes", "num_tokens", "kept": [positions of a
+  row, ...]}``, with ``"runs": [[[start, stop], ...], ...]`` or ``"keep"`` (nested 0 and 1) in place
+  of ``"kept"``, and ``"lengths"`` ... as above; or an object of such objects by name;
+- .jsonl, or any file of several JSON documents: such an object, or list, on each line is one
+  sequence; together they are one mask, padded, with the lengths, whose first axis is ``b``;
+- text and .csv: rows of 0 and 1, one a line;
+- .pt (tensors, or dicts and lists of them), .safetensors, .parquet (a column of lists of booleans,
+  or ``bits`` and ``num_tokens``, a row of the mask in each row) and .zarr, each with its package.
+
+Axes and lengths come from the file or from the caller; they are never guessed.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import io
 import json
 import math
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks
+from kvreclaim import _bits, _checks, occupancy
+from kvreclaim._formats import arrays as _arrays
+from kvreclaim._formats import choice, opening, writing
+from kvreclaim._formats.arrays import Progress
+from kvreclaim._formats.choice import Chosen
+from kvreclaim._formats.opening import Source, standard_input
+from kvreclaim.census import Census, merge, take_census, take_census_of_rows, take_census_packed
+from kvreclaim.pool import BlockPool, PoolLike, as_pool
+
+__all__ = [
+    "MAX_BYTES",
+    "SavedMasks",
+    "census_of_file",
+    "load_masks",
+    "mask_names",
+    "save_masks",
+    "standard_input",
+]
 
 MAX_BYTES: Final = 4 << 30
-"""Unpacked bytes, one a token, that `load_masks` reads unless told otherwise."""
-
-_NPY_MAGIC: Final = b"\x93NUMPY"
-_ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
-_MOST_HEADER_BYTES: Final = 10_000
-_PARTS: Final = ("keep", "bits", "num_tokens", "bitorder", "axes", "lengths", "offset", "meta")
+"""Unpacked bytes, one a token, that are read at once unless told otherwise."""
 
 
 class SavedMasks(NamedTuple):
@@ -48,6 +69,8 @@ class SavedMasks(NamedTuple):
         Whatever the writer noted.
     offset
         Slots of the first block before token 0.
+    born_at, evicted_at
+        When each token came and went, as `timeline` takes them; both or neither.
     """
 
     keep: NDArray[np.bool_]
@@ -55,31 +78,38 @@ class SavedMasks(NamedTuple):
     axes: str | None
     meta: dict[str, Any]
     offset: NDArray[np.int64] | int = 0
+    born_at: NDArray[Any] | None = None
+    evicted_at: NDArray[Any] | None = None
 
 
 def load_masks(
-    path: str | os.PathLike[str],
+    path: Source,
     *,
     array: str | None = None,
     axes: str | None = None,
     lengths: ArrayLike | None = None,
     polarity: Literal["keep", "evict"] = "keep",
     max_bytes: int = MAX_BYTES,
+    progress: Progress | None = None,
 ) -> SavedMasks:
-    """Return a mask from a .npy or .npz file, checked.
+    """Return a mask from a file, checked.
 
     Parameters
     ----------
     path
-        The file; its first bytes say what it is.
+        The file; its first bytes say what it is. ``"-"`` is standard input; a binary file that can
+        seek is taken too.
     array
         The name of the mask, in a file that holds several; `mask_names` lists them.
     axes, lengths
         What the file does not say itself.
     polarity
-        What True means in the file: ``"keep"``, or ``"evict"``.
+        What True means in the file: ``"keep"``, or ``"evict"``; tokens beyond a length are kept
+        in neither.
     max_bytes
-        Refuse a mask of more tokens than this.
+        Refuse a mask of more tokens than this, and a longer file of a format that is read whole.
+    progress
+        Called after each piece with how many values are read, and how many there are.
 
     Raises
     ------
@@ -92,51 +122,112 @@ def load_masks(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "mask.npy")
-    ...     np.save(path, np.array([[1, 0, 1]], np.uint8))
-    ...     load_masks(path, axes="ht").keep
+    ...     np.save(f"{folder}/mask.npy", np.array([[1, 0, 1]], np.uint8))
+    ...     load_masks(f"{folder}/mask.npy", axes="ht").keep
     array([[ True, False,  True]])
     """
     most = _checks.as_count("max_bytes", max_bytes)
     sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
-    with _arrays_of(path) as arrays:
-        masks = _masks_in(arrays)
-        name = _choose(os.fspath(path), array, masks)
-        saved = _read_mask(arrays, name, masks[name], most)
-    keep = ~saved.keep if sense == "evict" else saved.keep
-    if axes is not None and saved.axes is not None and axes != saved.axes:
-        raise ValueError(
-            f"axes must be those that {os.fspath(path)} names itself; got {axes!r} for "
-            f"{saved.axes!r}; leave axes out."
+    with opening.arrays_of(path, most) as (where, arrays):
+        chosen = choice.choose(
+            where, arrays, array, axes=axes, lengths=lengths, offset=0, most=most
         )
-    if lengths is not None:
-        saved = saved._replace(lengths=np.asarray(lengths, np.int64))
-    return saved._replace(keep=keep, axes=saved.axes or axes)
+        keep = _arrays.read(chosen.mask, most, progress)
+        with _arrays.named(chosen.mask.where):
+            if sense == "evict":
+                letters = chosen.axes or "?" * (keep.ndim - 1) + "t"
+                _turn_round(keep, chosen.tokens_of_rows(letters, ""), letters.index("t"))
+        return SavedMasks(
+            keep, chosen.lengths, chosen.axes, chosen.meta(), chosen.offset, *chosen.times(most)
+        )
 
 
-def mask_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the names of the masks in a file; a file of one unnamed mask has the name ``""``."""
-    with _arrays_of(path) as arrays:
-        return tuple(_masks_in(arrays))
+def census_of_file(
+    path: Source,
+    pool: PoolLike,
+    *,
+    array: str | None = None,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+    polarity: Literal["keep", "evict"] = "keep",
+    max_bytes: int = MAX_BYTES,
+    progress: Progress | None = None,
+) -> Census:
+    """Return the census of a mask in a file, which need not fit in memory.
+
+    It equals ``take_census`` of what `load_masks` returns. A .npy or .npz in C order whose last
+    axis is tokens is read through one reused buffer: what stays in memory is a bit for each slot of
+    the tables that are open at once. Any other file is loaded, under `max_bytes`.
+
+    Parameters
+    ----------
+    path, array, polarity, max_bytes, progress
+        As in `load_masks`.
+    pool
+        A BlockPool, or a block size.
+    axes, lengths, offset
+        What the file does not say itself, as in `take_census`.
+
+    Raises
+    ------
+    OSError
+        Where the file cannot be opened.
+    ValueError, TypeError
+        As `load_masks` and `take_census`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_masks(f"{folder}/masks.npz", [[1, 0, 0, 0], [0, 1, 0, 0]], axes="ht")
+    ...     census_of_file(f"{folder}/masks.npz", 2).counts
+    (1, 0, 1)
+    """
+    pool = as_pool(pool)
+    most = _checks.as_count("max_bytes", max_bytes)
+    sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
+    with opening.arrays_of(path, most) as (where, arrays):
+        chosen = choice.choose(
+            where, arrays, array, axes=axes, lengths=lengths, offset=offset, most=most
+        )
+        with _arrays.named(chosen.mask.where):
+            return _census(chosen, pool, evicted=sense == "evict", most=most, progress=progress)
+
+
+def mask_names(path: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:
+    """Return the names of the masks in a file; a file of one unnamed mask has the name ``""``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/masks.npz"
+    ...     np.savez(path, first=np.ones(4, bool), second=np.zeros(4, bool))
+    ...     mask_names(path)
+    ('first', 'second')
+    """
+    with opening.arrays_of(path, _checks.as_count("max_bytes", max_bytes)) as (_, arrays):
+        return tuple(choice.masks_in(arrays))
 
 
 def save_masks(
     path: str | os.PathLike[str],
-    keep: ArrayLike | Mapping[str, SavedMasks],
+    keep: ArrayLike | SavedMasks | Mapping[str, SavedMasks],
     *,
     axes: str | None = None,
     lengths: ArrayLike | None = None,
     meta: Mapping[str, Any] | None = None,
     packed: bool = True,
 ) -> None:
-    """Write a mask, or several by name, as .npz; whole or not at all.
+    """Write a mask, or several by name; whole or not at all.
 
     Parameters
     ----------
     path
-        The file to write; its suffix should be .npz.
+        The file to write; it ends in .npz, or in .safetensors.
     keep
-        A keep-mask, or `SavedMasks` by name.
+        A keep-mask, what `load_masks` returned, or several of these by name.
     axes
         A letter for each axis of the mask; bits are packed along the last, so it ends in ``t``.
     lengths
@@ -148,6 +239,8 @@ def save_masks(
 
     Raises
     ------
+    OSError
+        Where the file cannot be written; one that was there before is still there.
     TypeError, ValueError
         For what is no keep-mask, and axes that do not fit it or do not end in ``t``.
 
@@ -155,267 +248,177 @@ def save_masks(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "masks.npz")
-    ...     save_masks(path, [[1, 0, 1]], axes="ht", meta={"policy": "mine"})
-    ...     load_masks(path).meta
+    ...     save_masks(f"{folder}/masks.npz", [[1, 0, 1]], axes="ht", meta={"policy": "mine"})
+    ...     load_masks(f"{folder}/masks.npz").meta
     {'policy': 'mine'}
     """
-    if isinstance(keep, Mapping):
-        masks = {f"{name}/": saved for name, saved in keep.items()}
+    target = os.fspath(path)
+    _checks.as_flag("packed", packed)
+    if isinstance(keep, Mapping | SavedMasks):
+        if axes is not None or lengths is not None or meta is not None:
+            raise TypeError(
+                "axes, lengths and meta must stand in the SavedMasks; got them beside; write "
+                "saved._replace(axes=...)."
+            )
+        masks = keep if isinstance(keep, Mapping) else {"": keep}
     else:
-        array = _checks.as_keep(keep)
-        given = None if lengths is None else np.asarray(lengths, np.int64)
-        masks = {"": SavedMasks(array, given, axes, dict(meta or {}))}
-    members: dict[str, NDArray[Any]] = {}
-    for prefix, saved in masks.items():
-        array = _checks.as_keep(saved.keep)
-        letters = _checks.as_axes_tokens_last(saved.axes, array.shape, "lh")
-        if packed:
-            members[f"{prefix}bits"] = np.ascontiguousarray(np.packbits(array, axis=-1))
-            members[f"{prefix}num_tokens"] = np.array(array.shape[-1], np.int64)
-            members[f"{prefix}bitorder"] = np.array("big")
-        else:
-            members[f"{prefix}keep"] = np.ascontiguousarray(array)
-        members[f"{prefix}axes"] = np.array(letters)
-        if saved.lengths is not None:
-            members[f"{prefix}lengths"] = np.asarray(saved.lengths, np.int64)
-        if np.any(saved.offset):
-            members[f"{prefix}offset"] = np.asarray(saved.offset, np.int64)
-        if saved.meta:
-            text = json.dumps(saved.meta, sort_keys=True, allow_nan=False)
-            members[f"{prefix}meta"] = np.array(text)
-    _write_whole(Path(path), members)
-
-
-def _write_whole(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
-    """Write beside the target, then take its place; the same masks give the same bytes."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for name, array in members.items():
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, array, allow_pickle=False)
-                member = zipfile.ZipInfo(f"{name}.npy")
-                archive.writestr(member, buffer.getvalue(), zipfile.ZIP_DEFLATED)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-class _Array(NamedTuple):
-    """An array in a file that is open, not read yet."""
-
-    where: str  # for messages
-    open: Callable[[], IO[bytes]]
-    size: int  # bytes that the file gives it, header included
-
-
-@contextmanager
-def _arrays_of(path: str | os.PathLike[str]) -> Iterator[dict[str, _Array]]:
-    """Open a file and yield its arrays by name; a .npy holds one, named ``""``."""
-    where = os.fspath(path)
-    with Path(path).open("rb") as file:
-        magic = file.read(len(_NPY_MAGIC))
-        if magic == _NPY_MAGIC:
-            yield {"": _Array(where, lambda: _rewound(file), os.fstat(file.fileno()).st_size)}
-        elif magic[:4] in _ZIP_MAGIC:
-            try:
-                with zipfile.ZipFile(file) as archive:
-                    yield _members(where, archive)
-            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                raise ValueError(
-                    f"{where} must be a whole .npz archive; got one that is damaged ({error}); "
-                    "write it anew."
-                ) from None
-        else:
-            raise ValueError(
-                f"{where} must be a .npy or .npz file; got one that begins with {magic!r}; save "
-                "the mask with numpy.save or kvreclaim.save_masks."
-            )
-
-
-def _rewound(file: io.BufferedReader) -> io.BufferedReader:
-    file.seek(0)
-    return file
-
-
-def _members(where: str, archive: zipfile.ZipFile) -> dict[str, _Array]:
-    arrays: dict[str, _Array] = {}
-    for info in archive.infolist():
-        name = info.filename.removesuffix(".npy")
-        if name in arrays:
-            raise ValueError(
-                f"{where} must hold each name once; got {info.filename!r} twice, and no telling "
-                "which is meant; write it anew."
-            )
-        arrays[name] = _Array(
-            f"{where}, array {name!r}", functools.partial(archive.open, info), info.file_size
+        given = None if lengths is None else _checks.as_integers("lengths", lengths)
+        masks = {"": SavedMasks(_checks.as_keep(keep), given, axes, _as_meta(meta or {}))}
+    if not masks:
+        raise ValueError("keep must hold a mask; got none; write one.")
+    arrays: dict[str, NDArray[Any]] = {}
+    texts: dict[str, str] = {}
+    for name, saved in masks.items():
+        prefix = f"{_as_name(name)}/" if name else ""
+        for part, array in _arrays_of(saved, packed=packed).items():
+            arrays[prefix + part] = array
+        for part, text in _texts_of(saved, packed=packed).items():
+            texts[prefix + part] = text
+    if target.endswith(".safetensors"):
+        write = writing.write_safetensors
+    elif target.endswith(".npz"):
+        write = writing.write_npz
+    else:
+        raise ValueError(
+            f"path must end in .npz or .safetensors; got {target!r}; write one of these."
         )
-    if not arrays:
-        raise ValueError(f"{where} must hold a mask; got an archive of no arrays; write it anew.")
+    writing.write_whole(target, lambda file: write(file, arrays, texts))
+
+
+def _as_name(name: object) -> str:
+    if not isinstance(name, str) or name.strip("/") != name or not name.isprintable():
+        raise ValueError(
+            "keep must have printable names that neither begin nor end with '/'; got "
+            f"{_checks.shown(name)}; write other names."
+        )
+    return name
+
+
+def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a mask by part, in C order."""
+    keep = _checks.as_keep(saved.keep)
+    _checks.as_axes_tokens_last(saved.axes, keep.shape, "lh")
+    arrays: dict[str, NDArray[Any]] = {}
+    if packed:
+        arrays["bits"] = _bits.pack(keep)
+        arrays["num_tokens"] = np.array(keep.shape[-1], np.int64)
+    else:
+        arrays["keep"] = np.ascontiguousarray(keep)
+    if saved.lengths is not None:
+        arrays["lengths"] = _checks.as_integers("lengths", saved.lengths)
+        choice.check_lengths(arrays["lengths"], keep.shape[-1])
+    if np.any(saved.offset):
+        arrays["offset"] = _checks.as_integers("offset", saved.offset)
+    times = {"born_at": saved.born_at, "evicted_at": saved.evicted_at}
+    for name, given in times.items():
+        if given is not None:
+            _checks.as_integers(name, given)
+            arrays[name] = np.asarray(given, order="C")
+    if {*times} & {*arrays}:
+        choice.check_times(arrays.get("born_at"), arrays.get("evicted_at"), keep.shape)
     return arrays
 
 
-def _masks_in(arrays: Mapping[str, _Array]) -> dict[str, str | None]:
-    """Return the masks by name, each with the prefix of its parts, or None for a plain array."""
-    own = {
-        name.rpartition("/")[0] for name in arrays if name.rpartition("/")[2] in ("keep", "bits")
-    }
-    masks: dict[str, str | None] = {}
-    for name in arrays:
-        owner, _, part = name.rpartition("/")
-        if owner in own and part in _PARTS:
-            masks[owner] = f"{owner}/" if owner else ""
-        else:
-            masks[name] = None
-    return masks
+def _texts_of(saved: SavedMasks, *, packed: bool) -> dict[str, str]:
+    """Return the texts that go with the arrays of a mask."""
+    axes = _checks.as_axes_tokens_last(saved.axes, np.shape(saved.keep), "lh")
+    texts = {"axes": axes}
+    if packed:
+        texts["bitorder"] = "big"
+    if _as_meta(saved.meta):
+        texts["meta"] = _as_json(saved.meta)
+    return texts
 
 
-def _choose(where: str, array: str | None, masks: Mapping[str, str | None]) -> str:
-    named = ", ".join(repr(name) for name in masks)
-    if array is None:
-        if len(masks) == 1:
-            return next(iter(masks))
-        raise ValueError(
-            f"array must name one of the {len(masks)} masks in {where} ({named}); got none; write "
-            f"array={next(iter(masks))!r}."
-        )
-    if array not in masks:
-        raise ValueError(
-            f"array must name a mask in {where} ({named}); got {array!r}; write one of these."
-        )
-    return array
+def _as_meta(meta: object) -> dict[str, Any]:
+    if not isinstance(meta, Mapping):
+        raise TypeError(f"meta must be a dict; got {_checks.shown(meta)}; write one.")
+    return {**meta}
 
 
-def _read_mask(
-    arrays: Mapping[str, _Array], name: str, prefix: str | None, most: int
-) -> SavedMasks:
-    if prefix is None:
-        return SavedMasks(_as_mask(_read(arrays[name], most), arrays[name]), None, None, {})
-    part = {key: arrays[prefix + key] for key in _PARTS if prefix + key in arrays}
-    if "keep" in part and "bits" in part:
-        raise ValueError(
-            f"{part['keep'].where} must stand without bits; got both; write one of the two."
-        )
-    if "keep" in part:
-        keep = _as_mask(_read(part["keep"], most), part["keep"])
-    else:
-        keep = _unpacked(part, most)
-    meta = json.loads(_text(part["meta"])) if "meta" in part else {}
-    return SavedMasks(
-        keep=keep,
-        lengths=_read(part["lengths"], most) if "lengths" in part else None,
-        axes=_text(part["axes"]) if "axes" in part else None,
-        meta=meta,
-        offset=_read(part["offset"], most) if "offset" in part else 0,
-    )
-
-
-def _as_mask(array: NDArray[Any], source: _Array) -> NDArray[np.bool_]:
+def _as_json(meta: dict[str, Any]) -> str:
     try:
-        return _checks.as_keep(array)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{source.where}: {error}") from None
-
-
-def _unpacked(part: Mapping[str, _Array], most: int) -> NDArray[np.bool_]:
-    where = part["bits"].where
-    if "num_tokens" not in part:
-        raise ValueError(
-            f"{where} must stand beside num_tokens, since the last byte holds up to 7 bits too "
-            "many; got none; save with kvreclaim.save_masks."
-        )
-    order = _text(part["bitorder"]) if "bitorder" in part else "big"
-    num_tokens = _read(part["num_tokens"], most)
-    bits = _read(part["bits"], most // 8 + 1)
-    if num_tokens.ndim or num_tokens.dtype.kind not in "iu" or order not in ("big", "little"):
-        raise ValueError(
-            f"{where} must have an integer num_tokens and bitorder 'big' or 'little'; got "
-            f"{num_tokens!r} and {order!r}; save with kvreclaim.save_masks."
-        )
-    tokens = int(num_tokens)
-    if bits.dtype != np.uint8 or not bits.ndim or bits.shape[-1] != -(-tokens // 8) or tokens < 0:
-        raise ValueError(
-            f"{where} must be uint8 of ceil(num_tokens / 8) bytes in its last axis; got "
-            f"{bits.dtype.name} of shape {bits.shape} for {tokens} tokens; write it anew."
-        )
-    total = math.prod(bits.shape[:-1]) * tokens
-    if total > most:
-        raise ValueError(_too_large(where, total, most))
-    bitorder: Literal["big", "little"] = "little" if order == "little" else "big"
-    return np.unpackbits(bits, axis=-1, count=tokens, bitorder=bitorder).view(np.bool_)
-
-
-def _text(array: _Array) -> str:
-    value = _read(array, 1 << 20)
-    if value.ndim or value.dtype.kind != "U":
-        raise ValueError(
-            f"{array.where} must be one string; got {value.dtype.name} of shape {value.shape}; "
-            "save with kvreclaim.save_masks."
-        )
-    return str(value)
-
-
-def _read(array: _Array, most: int) -> NDArray[Any]:
-    """Read an array whose declared size has been checked against what is there."""
-    with array.open() as stream:
-        shape, dtype, fortran, start = _npy_header(stream, array.where)
-        count = math.prod(shape)
-        if count > most:
-            raise ValueError(_too_large(array.where, count, most))
-        if count * dtype.itemsize != array.size - start:
-            raise ValueError(
-                f"{array.where} must hold the {count * dtype.itemsize} bytes that its header "
-                f"declares ({dtype.name} of shape {shape}); got {array.size - start}; write it "
-                "anew."
-            )
-        data = np.empty(count, dtype)
-        left = data.view(np.uint8).data
-        while len(left) and (got := stream.readinto(left)):  # type: ignore[attr-defined]  # both have it
-            left = left[got:]
-        if len(left):
-            raise ValueError(
-                f"{array.where} must hold {data.nbytes} bytes; got {data.nbytes - len(left)}; "
-                "write it anew."
-            )
-    return data.reshape(shape, order="F" if fortran else "C")
-
-
-def _too_large(where: str, count: int, most: int) -> str:
-    return (
-        f"{where} must have at most max_bytes={most} tokens; got {count}; write a larger max_bytes "
-        "to read it all the same."
-    )
-
-
-def _npy_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
-    """Return shape, dtype, Fortran order and length of a .npy header."""
-    start = stream.read(len(_NPY_MAGIC) + 2)
-    width = {1: 2, 2: 4, 3: 4}.get(
-        start[len(_NPY_MAGIC)] if len(start) > len(_NPY_MAGIC) + 1 else 0
-    )
-    if width is None or not start.startswith(_NPY_MAGIC):
-        raise ValueError(f"{where} must be a .npy array; got {start!r}; save it with numpy.save.")
-    length = int.from_bytes(stream.read(width), "little")
-    text = stream.read(length) if length <= _MOST_HEADER_BYTES else b""
-    try:
-        header = ast.literal_eval(text.decode("latin1").strip())
-        shape, descr, fortran = header["shape"], header["descr"], header["fortran_order"]
-        dtype = np.dtype(descr)
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
-        raise ValueError(
-            f"{where} must have a .npy header that numpy.save writes; got {text[:80]!r}; write it "
-            "anew."
+        text = json.dumps(meta, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"meta must be what JSON can hold; got what it cannot ({error}); write strings, finite "
+            "numbers, lists and dicts."
         ) from None
-    if dtype.hasobject:
+    if json.loads(text) != meta:
         raise ValueError(
-            f"{where} must be an array of booleans or 0/1; got Python objects, which are pickles "
-            "and are never loaded; save rows of different lengths as one boolean array and their "
-            "lengths."
+            "meta must be what JSON gives back unchanged; got tuples, or keys that are no strings; "
+            "write lists, and strings."
         )
-    sizes = shape if isinstance(shape, tuple) else (None,)
-    if not all(type(size) is int and size >= 0 for size in sizes) or type(fortran) is not bool:
+    return text
+
+
+def _census(
+    chosen: Chosen, pool: BlockPool, *, evicted: bool, most: int, progress: Progress | None
+) -> Census:
+    mask, shape = chosen.mask, chosen.mask.shape
+    axes = _checks.as_axes(chosen.axes, shape, pool.shared_axes)
+    said: dict[str, Any] = {"lengths": chosen.lengths, "offset": chosen.offset}
+    rows_last = axes[-1] == "t" and not (mask.values.fortran and len(shape) > 1)
+    if not (rows_last and mask.values.streams):
+        keep = _arrays.read(mask, most, progress)
+        if evicted:
+            _turn_round(keep, chosen.tokens_of_rows(axes, pool.shared_axes), axes.index("t"))
+        return take_census(keep, pool, axes=chosen.axes, **said)
+    tokens = chosen.tokens_of_rows(axes, pool.shared_axes) if evicted else None
+    read = _arrays.row_reader(mask, evicted=tokens, progress=progress)
+    # An axis of one row that shares blocks changes nothing, but would keep its tables open.
+    kept = [i for i, c in enumerate(axes) if shape[i] != 1 or c not in pool.shared_axes]
+    axes, shape = "".join(axes[i] for i in kept), tuple(shape[i] for i in kept)
+    if 0 in shape:
+        _arrays.check_size(mask.where, shape, most)  # no bytes: any number of rows is there
+    _check_open(mask.where, axes, shape, pool, most)
+    if shape[-1] > occupancy.PIECE and mask.num_rows and not {*axes} & {*pool.shared_axes}:
+        return _census_of_long_rows(read, axes, shape, pool, **said)
+    return take_census_of_rows(read, shape, axes, pool, **said)
+
+
+def _census_of_long_rows(
+    read: Callable[[int], NDArray[np.uint8]],
+    axes: str,
+    shape: tuple[int, ...],
+    pool: BlockPool,
+    **said: Any,  # noqa: ANN401  # lengths and offset
+) -> Census:
+    """Count rows that are a table each, one at a time, without a second copy of its bits."""
+    nothing = occupancy.arrange(np.broadcast_to(np.False_, shape), axes, pool, **said)
+    rows = math.prod(shape[:-1])
+    lengths, offsets = (
+        np.broadcast_to(numbers, rows) for numbers in (nothing.lengths, nothing.offsets)
+    )
+    censuses = []
+    for row in range(rows):
+        bits = read(1)[0]
+        with _arrays.named(f"row {row}"):
+            census = take_census_packed(
+                bits, shape[-1], pool, lengths=lengths[row], offset=int(offsets[row])
+            )
+        censuses.append(census)
+    return merge(censuses)
+
+
+def _check_open(where: str, axes: str, shape: tuple[int, ...], pool: BlockPool, most: int) -> None:
+    """Refuse tables that keep more bits open at once than fit."""
+    first = next((i for i, c in enumerate(axes) if c in pool.shared_axes), len(axes) - 1)
+    inner = [shape[i] for i in range(first, len(axes) - 1) if axes[i] not in pool.shared_axes]
+    needed = math.prod(inner) * -(-shape[-1] // 8)
+    if needed > most:
         raise ValueError(
-            f"{where} must have a shape of sizes from 0 up; got {shape!r}; write it anew."
+            f"{where} must have tables whose bits fit into max_bytes={most}; got {needed} bytes of "
+            f"them open at once, for axes {axes!r} of shape {shape}; write the axes that share "
+            "blocks last but 't', or a larger max_bytes."
         )
-    return shape, dtype, fortran, len(start) + width + length
+
+
+def _turn_round(evicted: NDArray[np.bool_], tokens: NDArray[np.int64], axis: int) -> None:
+    """Make a keep-mask of its opposite, in place; tokens that are not there are not kept."""
+    np.logical_not(evicted, out=evicted)
+    size = evicted.shape[axis]
+    if (tokens < size).any():
+        positions = np.arange(size).reshape([-1 if i == axis else 1 for i in range(evicted.ndim)])
+        evicted &= positions < np.expand_dims(tokens, axis)

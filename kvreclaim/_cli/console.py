@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self, TextIO
 
-from kvreclaim import _writing
+from kvreclaim._formats import writing
 from kvreclaim._render import tables
 
 _BAR: Final = 20  # characters
@@ -86,7 +86,7 @@ def _write_file(path: Path, data: bytes) -> None:
         return
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    _writing.write_whole(os.fspath(path), lambda file: shutil.copyfileobj(io.BytesIO(data), file))
+    writing.write_whole(os.fspath(path), lambda file: shutil.copyfileobj(io.BytesIO(data), file))
 
 
 @contextlib.contextmanager

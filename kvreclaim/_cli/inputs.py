@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from kvreclaim import _choice, _formats
 from kvreclaim._cli import console
 from kvreclaim._cli.overview import Counted
+from kvreclaim._formats import choice, opening
 from kvreclaim.census import take_censuses
 from kvreclaim.comparison import Comparison, unique
 from kvreclaim.files import MAX_BYTES, SavedMasks, census_of_file, load_masks, mask_names
@@ -145,8 +145,8 @@ def _count_by(
 
 def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
     """Return the axes that the file or the caller names."""
-    with _formats.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
-        return _choice.choose(
+    with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
+        return choice.choose(
             where, arrays, mask.array, axes=options.axes, lengths=None, offset=0, most=MAX_BYTES
         ).axes
 

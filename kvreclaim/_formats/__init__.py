@@ -1,0 +1,1 @@
+"""Masks in files of many formats: opened, told apart, chosen, read, written."""

@@ -1,0 +1,169 @@
+"""Open what a path names and tell, from its first bytes, what it holds."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from kvreclaim._formats import libraries, npy
+from kvreclaim._formats import text as _text
+from kvreclaim._formats.arrays import Array
+
+Source: TypeAlias = str | os.PathLike[str] | BinaryIO
+"""A path, ``"-"`` for standard input, or a binary file that can seek."""
+
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_PICKLE: Final = b"\x80"
+_PARQUET: Final = b"PAR1"
+_SOME: Final = 512  # bytes that tell the formats apart
+_JSON_LINES: Final = (".jsonl", ".ndjson")
+_ZARR: Final = ("zarr.json", ".zarray", ".zgroup")
+_READ: Final = "a .npy, .npz, .json, .jsonl, .csv, .txt, .safetensors, .pt, .parquet or .zarr"
+
+
+@contextmanager
+def arrays_of(source: Source, most: int) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Open a file and yield what messages call it, and its arrays, by the names of our own format.
+
+    What cannot be read in a stream is read whole, if it is at most `most` bytes.
+    """
+    if _is_folder(source):
+        where = os.fspath(source)  # type: ignore[arg-type]  # a folder has a path
+        yield where, _in_folder(where, most)
+        return
+    with _opened(source, most) as (where, file):
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        first = file.read(_SOME)
+        file.seek(0)
+        if first[:4] not in _ZIP:
+            yield where, _arrays(where, file, first, size, most)
+            return
+        with _damage(
+            where, Exception
+        ):  # the directory at the end: what is wrong there raises anything
+            archive = zipfile.ZipFile(file)
+        with archive, _damage(where, zipfile.BadZipFile, zlib.error, EOFError):
+            yield where, _in_zip(where, file, archive, size, most)
+
+
+@contextmanager
+def _damage(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(
+            f"{where} must be a whole .npz archive, or .pt; got one that is damaged ({error}); "
+            "write it anew."
+        ) from None
+
+
+def standard_input(most: int) -> BinaryIO:
+    """Return what stands on standard input, at most `most` bytes, as a file that can seek."""
+    if sys.stdin is None:
+        raise ValueError(
+            "path must be a file where there is no standard input; got '-'; write one."
+        )
+    data = sys.stdin.buffer.read(most + 1)
+    _check_present("standard input", len(data), most)
+    return io.BytesIO(data)
+
+
+@contextmanager
+def _opened(source: Source, most: int) -> Iterator[tuple[str, BinaryIO]]:
+    if source == "-":
+        yield "standard input", standard_input(most)
+        return
+    if not isinstance(source, str | os.PathLike):
+        if not (hasattr(source, "seek") and isinstance(source.read(0), bytes)):
+            raise TypeError(
+                "path must be a path, '-' for standard input, or a binary file that can seek; got "
+                f"a {type(source).__name__}; write the path."
+            )
+        name = getattr(source, "name", None)
+        yield name if isinstance(name, str) else "the file", source
+        return
+    where = os.fspath(source)
+    with open(where, "rb", opener=_open) as file:
+        before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode):
+            raise ValueError(
+                f"{where} must be a file; got a pipe or a device; write its bytes to a file, or to "
+                "standard input, and '-' as the path."
+            )
+        yield where, file
+        after = os.fstat(file.fileno())
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise ValueError(
+                f"{where} must stay as it is while it is read; got one that changed; read it again."
+            )
+
+
+def _open(path: str, flags: int) -> int:
+    """Open without waiting for a writer, as a pipe would."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_folder(source: Source) -> bool:
+    return isinstance(source, str | os.PathLike) and Path(source).is_dir()
+
+
+def _in_folder(where: str, most: int) -> dict[str, Array]:
+    if not any(Path(where, name).is_file() for name in _ZARR):
+        raise ValueError(f"{where} must be {_READ}; got a folder; write the path of a file.")
+    return libraries.arrays_in_zarr(where, most)
+
+
+def _in_zip(
+    where: str, file: BinaryIO, archive: zipfile.ZipFile, size: int, most: int
+) -> dict[str, Array]:
+    if any(name.endswith("data.pkl") for name in archive.namelist()):
+        _check_present(where, size, most)
+        return libraries.arrays_in_torch(where, file, archive, size, most)
+    return npy.arrays_in_npz(where, archive, size)
+
+
+def _arrays(where: str, file: BinaryIO, first: bytes, size: int, most: int) -> dict[str, Array]:
+    if first.startswith(npy.MAGIC):
+        return npy.arrays_in_npy(where, file, size)
+    text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if where.endswith(".safetensors") or (first[8:9] == b"{" and first[4:8] == bytes(4)):
+        read = libraries.arrays_in_safetensors
+    elif first.startswith(_PARQUET):
+        _check_present(where, size, most)
+        return libraries.arrays_in_parquet(where, file, most)
+    elif text[:1] in (b"[", b"{"):
+        read = _text.arrays_in_json
+        if where.endswith(_JSON_LINES):
+            read = _text.arrays_in_json_lines
+    elif text[:1] in (b"0", b"1"):
+        read = _text.arrays_in_text
+    elif first.startswith(_PICKLE):
+        raise ValueError(
+            f"{where} must be {_READ}; got a pickle, which is never loaded; save the mask with "
+            "kvreclaim.save_masks."
+        )
+    else:
+        found = f"one that begins with {first[:8]!r}" if first else "an empty one"
+        raise ValueError(
+            f"{where} must be {_READ}; got {found}; save the mask with numpy.save or "
+            "kvreclaim.save_masks."
+        )
+    _check_present(where, size, most)
+    return read(where, file.read())
+
+
+def _check_present(where: str, size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(
+            f"{where} must be at most max_bytes={most} bytes long, since it is read whole; got "
+            f"{size}; write a larger max_bytes, or save it with kvreclaim.save_masks."
+        )

@@ -1,0 +1,1 @@
+raise RuntimeError("matplotlib must not be imported by a bare import")

@@ -1,0 +1,1 @@
+raise RuntimeError("pandas must not be imported by a bare import")

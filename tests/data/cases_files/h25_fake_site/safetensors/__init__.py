@@ -1,0 +1,1 @@
+raise RuntimeError("safetensors must not be imported by a bare import")

@@ -1,0 +1,1 @@
+raise RuntimeError("torch must not be imported by a bare import")

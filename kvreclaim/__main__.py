@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 import kvreclaim
+from kvreclaim import runtimes
 from kvreclaim._cli import console, inputs, overview, parser
 from kvreclaim._cli.overview import Counted
 from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, block_map
@@ -86,8 +87,12 @@ def _demo(_: argparse.Namespace) -> _Answer:
 
 
 def _report(options: argparse.Namespace) -> _Answer:
+    if options.runtime is not None and options.runtime[0] == parser.ALL:
+        return _under_every_runtime(options)
     pool, fields = _pool(options), parser.pool_fields(options)
-    plain = not (options.by or options.blocks_per_request or fields.keys() - {"block_size"})
+    plain = options.runtime is None and not (
+        options.by or options.blocks_per_request or fields.keys() - {"block_size"}
+    )
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
         over_layouts = options.format == "table" and plain and len(masks) > 1
@@ -179,7 +184,35 @@ def _signature(options: argparse.Namespace) -> _Answer:
 
 
 def _pool(options: argparse.Namespace) -> BlockPool:
-    return BlockPool(**({"block_size": _BLOCK_SIZE} | parser.pool_fields(options)))
+    fields = parser.pool_fields(options)
+    if options.runtime is None:
+        return BlockPool(**({"block_size": _BLOCK_SIZE} | fields))
+    name, keywords = options.runtime
+    if name == parser.ALL:
+        raise ValueError(
+            f"--runtime must be one runtime here; got {name}; write kvreclaim report --runtime "
+            f"{name} for a table of them."
+        )
+    return runtimes.preset(name, **(keywords | fields))
+
+
+def _under_every_runtime(options: argparse.Namespace) -> _Answer:
+    names = runtimes.names()
+    keywords = options.runtime[1] | parser.pool_fields(options)
+    pools = [runtimes.preset(name, **keywords) for name in names]
+    with console.readable(options.files) as paths:
+        masks = inputs.masks_in(paths, options)
+        counted = inputs.count(masks, pools, options)
+    reports: dict[str, Report] = {}
+    for parts in counted.values():
+        for part, (axes, censuses) in parts.items():
+            for name, census in zip(names, censuses, strict=True):
+                label = name if len(masks) == 1 and len(parts) == 1 else f"{part} {name}"
+                reports |= _reports_of({label: Counted(axes, [census])}, options)
+    missed = _missed(reports, options.fail_under)
+    if options.format == "table":
+        return f"{overview.by_runtime(reports)}\n\n{overview.LEGEND}", missed
+    return _FORMATS[options.format](compare(reports, force=True)), missed
 
 
 def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:

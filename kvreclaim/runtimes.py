@@ -243,6 +243,13 @@ def _pool(block_size: int, preset: dict[str, Any], fields: dict[str, Any]) -> Bl
     """Return the preset with some fields overridden; a compactor follows a `frees` that is."""
     if "frees" in fields and "compactor" not in fields:
         preset = {name: value for name, value in preset.items() if name != "compactor"}
+    known = [field.name for field in attrs.fields(BlockPool)]
+    unknown = ", ".join(name for name in fields if name not in known)
+    if unknown:
+        raise TypeError(
+            f"fields must be those of a BlockPool ({', '.join(known)}); got {unknown}; write one "
+            "of these, or a keyword that the preset itself has."
+        )
     return BlockPool(**({"block_size": block_size} | preset | fields))
 
 

@@ -846,3 +846,54 @@ def test_help_imports_no_optional_package(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_runtime_names_the_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    (report,) = reports_of(capsys, DEMO, "--array", "SnapKV", "--runtime", "kv_compress")
+    assert report["signature"].startswith("B:16|share:none|frees:back|tail:closed|move:fill|")
+    (report,) = reports_of(
+        capsys, DEMO, "--array", "SnapKV", "--runtime", "sglang:page_size=64", "--total-blocks", 99
+    )
+    assert report["signature"].startswith("B:64|share:hl|frees:any|tail:closed|move:none|pool:99|")
+
+
+def reports_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    text = run(capsys, "report", *arguments, "--format", "json")
+    reports: list[dict[str, Any]] = json.loads(text)["reports"]
+    return reports
+
+
+def test_all_runtimes_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--array", "SnapKV", "--runtime", "all")
+    lines = run(capsys, "report", DEMO, *options, "--blocks-per-request", 8).splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = {line.split()[0]: line.split()[1:] for line in lines[2:] if line}
+    assert set(kvreclaim.runtimes.names()) <= set(rows)
+    assert rows["vllm"] == ["16", "hl", "0.000", "0.000", "0.500", "0.0", "0"]
+    assert rows["kv_compress"][2:5] == ["0.000", "0.500", "0.500"]
+    names = [report["source"] for report in reports_of(capsys, DEMO, *options)]
+    assert names == list(kvreclaim.runtimes.names())
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("vllm_v9", "NAME must be all or one of vllm"),
+        ("sglang:page_size", "KEY=VALUE must name a keyword of sglang"),
+    ],
+)
+def test_a_runtime_that_is_none(
+    runtime: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", str(DEMO), "--runtime", runtime])
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_runtime_refuses_keywords_that_it_does_not_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    message = refused(capsys, "report", DEMO, "--runtime", "sglang:colour=2")
+    assert "fields must be those of a BlockPool" in message
+    assert "--runtime must be one" in refused(capsys, "map", DEMO, "--runtime", "all")

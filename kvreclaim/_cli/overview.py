@@ -11,6 +11,7 @@ from kvreclaim.census import Census
 from kvreclaim.compaction import compaction_cost
 from kvreclaim.metrics import logical_saving, packed_reclaim, physical_reclaim
 from kvreclaim.pool import BlockPool
+from kvreclaim.reports import Report
 
 LEGEND: Final = """\
 in place: no copy, as engines read it that free blocks where they lie. packed:
@@ -60,6 +61,25 @@ def overview(masks: Mapping[str, Counted]) -> str:
         )
         lines += [name, blank] if len(name) > _NAME_WIDTH else [f"{name:{_NAME_WIDTH}}"]
         lines[-1] += f"{logical_saving(fewest[0]):7.3f}{figures} {copy}"
+    return "\n".join(lines)
+
+
+def by_runtime(reports: Mapping[str, Report]) -> str:
+    """Return a row for each runtime: its block, and what comes back in place, compacted, packed."""
+    width = max(map(len, reports))
+    admits = any(report.admission_count is not None for report in reports.values())
+    lines = [
+        f"{'':{width}} block share in place compacted packed decode{' admits' * admits}",
+        f"{'':{width}}  size rows    (own compactor)        steps",
+    ]
+    for name, report in reports.items():
+        pool = report.census.pool
+        line = (
+            f"{name:{width}}{pool.block_size:6} {pool.shared_axes or 'none':5}"
+            f"{report.physical_reclaim:9.3f}{report.compacted_reclaim:10.3f}"
+            f"{report.packed_reclaim:7.3f}{report.decode_steps:7.1f}"
+        )
+        lines.append(line + (f"{report.admission_count:7}" if admits else ""))
     return "\n".join(lines)
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kvreclaim
+from kvreclaim import runtimes
 from kvreclaim.comparison import FIGURES
 from kvreclaim.pool import COMPACTORS, FREES, BlockPool
 
+ALL: Final = "all"  # every runtime, one after another
 FORMATS: Final = ("table", "json", "jsonl", "csv", "markdown", "latex")
 
 _FILE: Final = (
@@ -52,7 +54,8 @@ def pool_fields(options: argparse.Namespace) -> dict[str, Any]:
 def of_masks(options: argparse.Namespace) -> bool:
     """Return whether anything was given that only a mask, still to be measured, can follow."""
     names = ("array", "axes", "lengths", "by", "blocks_per_request")
-    return bool(pool_fields(options)) or any(getattr(options, name) is not None for name in names)
+    given = any(getattr(options, name) is not None for name in (*names, "runtime"))
+    return given or bool(pool_fields(options))
 
 
 def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -164,6 +167,13 @@ def _add_masks(command: argparse.ArgumentParser, *, several: bool) -> None:
 
 def _add_pool(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("pool").add_argument
+    add(
+        "--runtime",
+        type=_runtime,
+        metavar="NAME[:KEY=VALUE,...]",
+        help=f"a server's own pool, which other options change: {', '.join(runtimes.names())}; "
+        "all: each of them, in report",
+    )
     add("--block-size", type=int, metavar="N", help="tokens of one block (16)")
     add(
         "--share",
@@ -221,6 +231,26 @@ def _numbers(text: str) -> NDArray[np.int64] | int:
             "each line"
         ) from None
     return first if array.size == 1 else array.squeeze()
+
+
+def _runtime(text: str) -> tuple[str, dict[str, Any]]:
+    """Return a preset's name and its keywords."""
+    name, _, rest = text.partition(":")
+    if name not in (*runtimes.names(), ALL):
+        raise argparse.ArgumentTypeError(
+            f"NAME must be {ALL} or one of {', '.join(runtimes.names())}; got {name!r}; write "
+            "such as sglang:page_size=64"
+        )
+    keywords: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.isidentifier():
+            raise argparse.ArgumentTypeError(
+                f"KEY=VALUE must name a keyword of {name}; got {part!r}; write such as "
+                "tensorrt_llm:mode=per_head"
+            )
+        keywords[key] = int(value) if value.lstrip("-").isdecimal() else value
+    return name, keywords
 
 
 def _threshold(text: str) -> tuple[str, float]:

@@ -36,9 +36,12 @@ from kvreclaim.comparison import Comparison, compare
 from kvreclaim.files import SavedMasks, census_of_file, load_masks, mask_names, save_masks
 from kvreclaim.lifetimes import NEVER, Timeline, timeline
 from kvreclaim.metrics import (
+    CombinedBytes,
     PoolUsage,
     SavingsBreakdown,
+    StepSaving,
     capacity_gain,
+    combine,
     compacted_reclaim,
     effective_rows,
     effective_tokens_per_block,
@@ -52,6 +55,7 @@ from kvreclaim.metrics import (
     reclaim_efficiency,
     savings_breakdown,
     slots_per_move,
+    step_saving,
 )
 from kvreclaim.placement import (
     PageReclaim,
@@ -71,6 +75,7 @@ __all__ = [
     "NEVER",
     "BlockPool",
     "Census",
+    "CombinedBytes",
     "CompactionCost",
     "CompactionPlan",
     "Comparison",
@@ -82,6 +87,7 @@ __all__ = [
     "SavedMasks",
     "SavingsBreakdown",
     "Signature",
+    "StepSaving",
     "Timeline",
     "admission_count",
     "admit",
@@ -97,6 +103,7 @@ __all__ = [
     "blocks_for_moves",
     "capacity_gain",
     "census_of_file",
+    "combine",
     "compacted_reclaim",
     "compaction_cost",
     "compaction_plan",
@@ -129,6 +136,7 @@ __all__ = [
     "save_masks",
     "savings_breakdown",
     "slots_per_move",
+    "step_saving",
     "take_census",
     "take_census_packed",
     "take_censuses",

@@ -366,6 +366,23 @@ def as_per_table(
     return np.broadcast_to(array.astype(np.int64), sizes).reshape(-1)
 
 
+def refuse_revival(before: object, after: object) -> None:
+    """Refuse masks of different shapes, and a token that is evicted before and kept after."""
+    first, then = as_keep(before, "before"), as_keep(after, "after")
+    if first.shape != then.shape:
+        raise ValueError(
+            f"after must have the shape of before, {first.shape}; got {then.shape}; write both "
+            "masks over the same tokens."
+        )
+    revived = then & ~first
+    if revived.any():
+        at = index_text(np.unravel_index(int(revived.argmax()), revived.shape))
+        raise ValueError(
+            f"after must keep only what before keeps; got {np.count_nonzero(revived)} tokens that "
+            f"come back to life, the first at index {at}; write the masks in the order of time."
+        )
+
+
 def is_zero(value: object) -> bool:
     """Return whether an offset is the plain 0 that stands for none."""
     return type(value) is int and value == 0

@@ -442,6 +442,7 @@ def as_census(
     axes: str | None,
     lengths: ArrayLike | None,
     offset: ArrayLike,
+    pinned: ArrayLike = 0,
 ) -> Census:
     """Return the census that came, or take it of the keep-mask that came."""
     if not isinstance(keep_or_census, Census):
@@ -450,15 +451,18 @@ def as_census(
                 "pool must be given with a keep-mask; got none; write the block size, such as 16, "
                 "or a BlockPool."
             )
-        return take_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+        return take_census(
+            keep_or_census, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned
+        )
     if pool is not None and as_pool(pool) != keep_or_census.pool:
         raise ValueError(
             "pool must be the one that the census was taken under; got "
             f"{_difference(keep_or_census.pool, as_pool(pool))}; leave it out."
         )
-    if axes is not None or lengths is not None or not _checks.is_zero(offset):
+    given = axes is not None or lengths is not None
+    if given or not (_checks.is_zero(offset) and _checks.is_zero(pinned)):
         raise ValueError(
-            "axes, lengths and offset must go with a keep-mask; got them with a Census, which has "
+            "axes, lengths, offset and pinned must go with a keep-mask; got them with a Census, which has "
             "them counted in; leave them out."
         )
     return keep_or_census

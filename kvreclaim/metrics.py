@@ -7,11 +7,13 @@ a keep-mask and a pool, or a `Census`; of a mask and of its census it is the sam
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import attrs
 from numpy.typing import ArrayLike
 
-from kvreclaim.census import Census, as_census, usable_blocks
+from kvreclaim import _checks
+from kvreclaim.census import Census, as_census, take_census, usable_blocks
 from kvreclaim.pool import PoolLike
 
 
@@ -389,6 +391,144 @@ def effective_rows(census: Census) -> float:
     """
     dead = census.num_tokens - census.num_live_tokens
     return _log_ratio(_share(dead, census.num_tokens), logical_saving(census))
+
+
+@attrs.frozen(kw_only=True)
+class StepSaving:
+    """What one eviction step gives, over what was live and held before it.
+
+    Parameters
+    ----------
+    num_evicted_entries
+        Entries that the step evicts.
+    num_freed_blocks
+        Blocks that come free in place by it.
+    logical_saving
+        Evicted entries over entries that were live; nan where none was.
+    physical_reclaim
+        Freed blocks over blocks that were held; nan where none was.
+    reclaim_efficiency
+        The second over the first; nan where nothing is evicted.
+    """
+
+    num_evicted_entries: int
+    num_freed_blocks: int
+    logical_saving: float
+    physical_reclaim: float
+    reclaim_efficiency: float
+
+
+def step_saving(
+    before: ArrayLike,
+    after: ArrayLike,
+    pool: PoolLike,
+    *,
+    axes: str | None = None,
+    lengths: ArrayLike | None = None,
+    offset: ArrayLike = 0,
+) -> StepSaving:
+    """Return what one eviction step gives, from the masks before and after it.
+
+    Parameters
+    ----------
+    before, after
+        Keep-masks of one shape; a token that was evicted stays so.
+    pool, axes, lengths, offset
+        As in `take_census`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `take_census`; and where the shapes differ, or a token comes back to life.
+
+    Examples
+    --------
+    >>> step = step_saving([1, 1, 1, 0], [1, 0, 0, 0], 2)
+    >>> step.num_evicted_entries, step.num_freed_blocks, step.logical_saving
+    (2, 1, 0.6666666666666666)
+    """
+    _checks.refuse_revival(before, after)
+    first, then = (
+        take_census(keep, pool, axes=axes, lengths=lengths, offset=offset)
+        for keep in (before, after)
+    )
+    evicted = first.num_live_entries - then.num_live_entries
+    freed = then.num_freed_blocks - first.num_freed_blocks
+    live, held = first.num_live_entries, first.num_held_blocks
+    return StepSaving(
+        num_evicted_entries=evicted,
+        num_freed_blocks=freed,
+        logical_saving=_share(evicted, live),
+        physical_reclaim=_share(freed, held),
+        reclaim_efficiency=_share(freed * live, held * evicted),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CombinedBytes:
+    """What several groups of layers hold together, in bytes.
+
+    Parameters
+    ----------
+    num_bytes
+        Bytes of all blocks, and what is fixed.
+    num_freed_bytes
+        Bytes of blocks that come free in place.
+    num_compacted_bytes, num_packed_bytes
+        Bytes still held after each group's own compactor, and where survivors are packed.
+    """
+
+    num_bytes: int
+    num_freed_bytes: int
+    num_compacted_bytes: int
+    num_packed_bytes: int
+
+    @property
+    def physical_reclaim(self) -> float:
+        """Share of the bytes that comes back in place; nan without bytes."""
+        return _share(self.num_freed_bytes, self.num_bytes)
+
+    @property
+    def compacted_reclaim(self) -> float:
+        """Share of the bytes that is free after compaction; nan without bytes."""
+        return _share(self.num_bytes - self.num_compacted_bytes, self.num_bytes)
+
+    @property
+    def packed_reclaim(self) -> float:
+        """Share of the bytes that is free where survivors are packed; nan without bytes."""
+        return _share(self.num_bytes - self.num_packed_bytes, self.num_bytes)
+
+
+def combine(groups: Iterable[tuple[Census, int]], fixed_bytes: int = 0) -> CombinedBytes:
+    """Return what groups of layers with blocks of different sizes hold together, in bytes.
+
+    Groups whose blocks are equally large add in blocks, by ``+``; others add only in bytes.
+
+    Parameters
+    ----------
+    groups
+        The census of each group, and the bytes of one of its blocks.
+    fixed_bytes
+        What no eviction touches, such as the states of state-space layers.
+
+    Examples
+    --------
+    >>> from kvreclaim import take_census
+    >>> full, sliding = take_census([1, 1, 1, 1], 2), take_census([0, 0, 1, 1], 2)
+    >>> combine([(full, 4096), (sliding, 1024)]).physical_reclaim
+    0.1
+    """
+    pairs = [
+        (census, _checks.as_count("block bytes", block_bytes, minimum=1))
+        for census, block_bytes in groups
+    ]
+    fixed = _checks.as_count("fixed_bytes", fixed_bytes)
+    return CombinedBytes(
+        num_bytes=fixed + sum(census.num_blocks * size for census, size in pairs),
+        num_freed_bytes=sum(census.num_freed_blocks * size for census, size in pairs),
+        num_compacted_bytes=fixed + sum(census.num_packed_blocks * size for census, size in pairs),
+        num_packed_bytes=fixed + sum(census.num_floor_blocks * size for census, size in pairs),
+    )
 
 
 def _share(part: int, whole: int) -> float:

@@ -256,6 +256,7 @@ def report(
     axes: str | None = None,
     lengths: ArrayLike | None = None,
     offset: ArrayLike = 0,
+    pinned: ArrayLike = 0,
     blocks_per_request: int | None = None,
 ) -> Report:
     """Return every figure of a keep-mask, or of a census, under a pool.
@@ -264,6 +265,8 @@ def report(
     ----------
     keep_or_census, pool, axes, lengths, offset
         As in `logical_saving`.
+    pinned
+        As in `take_census`; only with a keep-mask.
     blocks_per_request
         Blocks of one request; with it the report says how many requests are admitted.
 
@@ -278,7 +281,9 @@ def report(
     >>> figures.logical_saving, figures.physical_reclaim, figures.packed_reclaim
     (0.625, 0.5, 0.5)
     """
-    census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
+    census = as_census(
+        keep_or_census, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned
+    )
     absent = None if isinstance(keep_or_census, Census) else absent_axes(census.pool, axes)
     return Report.from_census(census, absent_axes=absent, blocks_per_request=blocks_per_request)
 

@@ -462,8 +462,8 @@ def as_census(
     given = axes is not None or lengths is not None
     if given or not (_checks.is_zero(offset) and _checks.is_zero(pinned)):
         raise ValueError(
-            "axes, lengths, offset and pinned must go with a keep-mask; got them with a Census, which has "
-            "them counted in; leave them out."
+            "axes, lengths, offset and pinned must go with a keep-mask; got them with a Census, "
+            "which has them counted in; leave them out."
         )
     return keep_or_census
 

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         options = parser.parse(arguments)
+        console.refuse_own_input(options.output, getattr(options, "files", ()))
         text, missed = _COMMANDS[options.command](options)
         console.write(text, options.output)
     except KeyboardInterrupt:

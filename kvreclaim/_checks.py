@@ -125,6 +125,11 @@ def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
 
 def as_keep(keep: object, name: str = "keep") -> NDArray[np.bool_]:
     """Return a keep-mask as a boolean array, without a copy where it is one already."""
+    if isinstance(keep, tuple) and hasattr(keep, "keep"):
+        raise TypeError(
+            f"{name} must be {_KEEP_RULE}; got {type(keep).__name__}, which holds more than a "
+            "mask; write saved.keep, axes=saved.axes, lengths=saved.lengths, offset=saved.offset."
+        )
     array = keep if type(keep) is np.ndarray else as_array(name, keep, _KEEP_RULE)
     if array.dtype != np.bool_:
         if array.size == 0 and isinstance(keep, list | tuple):

@@ -127,6 +127,12 @@ def at_coordinates(name: str, triple: object, shape: tuple[int, ...]) -> NDArray
     if triple is None:
         return np.zeros(shape, np.bool_)
     parts: list[NDArray[np.int64]] = []
+    if getattr(triple, "shape", None) == (TRIPLE, TRIPLE):
+        raise ValueError(
+            f"{name} must be three flat arrays (batch, head, token); got one of shape (3, 3), "
+            "whose rows may as well be three entries; write tuple(array), or tuple(array.T) if "
+            "each row is an entry."
+        )
     if isinstance(triple, Iterable):
         parts = [_checks.as_integers(f"{name}[{i}]", part) for i, part in enumerate(triple)]
     shapes = [part.shape for part in parts]

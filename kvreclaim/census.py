@@ -230,6 +230,8 @@ def merge(censuses: Iterable[Census]) -> Census:
         raise ValueError(
             "censuses must hold at least one census; got none; write Census.empty(pool)."
         )
+    for part in parts:
+        require_census(part)
     pool = parts[0].pool
     rows = 0
     for part in parts:
@@ -466,6 +468,14 @@ def as_census(
             "which has them counted in; leave them out."
         )
     return keep_or_census
+
+
+def require_census(census: object) -> None:
+    """Refuse anything but a census, such as the keep-mask that other metrics take as well."""
+    if not isinstance(census, Census):
+        raise TypeError(
+            f"census must be a Census; got {type(census).__name__}; write take_census(keep, pool)."
+        )
 
 
 def usable_blocks(census: Census) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks, occupancy
 from kvreclaim._moves import allowed_moves, by_rows, plan_table
-from kvreclaim.census import Census
+from kvreclaim.census import Census, require_census
 from kvreclaim.occupancy import Layout
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
@@ -68,6 +68,7 @@ def blocks_for_moves(census: Census, budget: int) -> int:
 
 
 def _movable(census: Census) -> tuple[int, ...]:
+    require_census(census)
     if census.pool.compactor != "evacuate":
         raise ValueError(
             "census must be of a pool whose compactor is 'evacuate', which moves the fewest slots; "
@@ -128,6 +129,7 @@ def compaction_cost(census: Census, bytes_per_second: float | None = None) -> Co
     >>> cost.num_moved_entries, cost.decode_steps
     (1, 0.5)
     """
+    require_census(census)
     moved, live = census.num_moved_entries, census.num_live_entries
     entry_bytes = census.pool.entry_bytes
     moved_bytes = None if entry_bytes is None else moved * entry_bytes

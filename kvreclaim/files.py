@@ -269,6 +269,7 @@ def save_masks(
     arrays: dict[str, NDArray[Any]] = {}
     texts: dict[str, str] = {}
     for name, saved in masks.items():
+        _refuse_bare(name, saved)
         prefix = f"{_as_name(name)}/" if name else ""
         for part, array in _arrays_of(saved, packed=packed).items():
             arrays[prefix + part] = array
@@ -292,6 +293,14 @@ def _as_name(name: object) -> str:
             f"{_checks.shown(name)}; write other names."
         )
     return name
+
+
+def _refuse_bare(name: str, saved: object) -> None:
+    if not isinstance(saved, SavedMasks):
+        raise TypeError(
+            f"keep must be SavedMasks by name; got {type(saved).__name__} for {name!r}; write "
+            f"{{{name!r}: SavedMasks(keep, None, 'lht', {{}})}}, with the mask's own axes."
+        )
 
 
 def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:

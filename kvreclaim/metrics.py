@@ -13,7 +13,7 @@ import attrs
 from numpy.typing import ArrayLike
 
 from kvreclaim import _checks
-from kvreclaim.census import Census, as_census, take_census, usable_blocks
+from kvreclaim.census import Census, as_census, require_census, take_census, usable_blocks
 from kvreclaim.pool import PoolLike
 
 
@@ -284,6 +284,7 @@ def savings_breakdown(census: Census) -> SavingsBreakdown:
     >>> breakdown.num_reclaimed, breakdown.num_stranded, breakdown.num_unshared
     (4, 2, 1)
     """
+    require_census(census)
     rows = census.rows_per_table
     dead_in_pinned = census.num_pinned_tokens - census.num_pinned_live_tokens
     live_outside = census.num_live_tokens - census.num_pinned_live_tokens
@@ -310,6 +311,7 @@ def memory_waste(census: Census) -> float:
     >>> fragmentation(census), memory_waste(census)
     (0.0, 0.5)
     """
+    require_census(census)
     room = census.num_held_blocks * census.pool.block_size * census.rows_per_table
     return _share(room - census.num_live_entries, room)
 
@@ -325,6 +327,7 @@ def capacity_gain(census: Census) -> float:
     >>> capacity_gain(take_census([1, 0, 0, 0], 2))
     2.0
     """
+    require_census(census)
     return _share(census.num_blocks, census.num_held_blocks)
 
 
@@ -352,6 +355,7 @@ def pool_usage(census: Census) -> PoolUsage:
     >>> pool_usage(take_census([1, 0, 0, 0], BlockPool(2, total_blocks=5, reserved_blocks=1)))
     PoolUsage(before=0.5, after=0.25)
     """
+    require_census(census)
     usable = usable_blocks(census)
     return PoolUsage(
         before=_share(census.num_blocks, usable), after=_share(census.num_held_blocks, usable)
@@ -371,6 +375,7 @@ def effective_tokens_per_block(census: Census) -> float:
     >>> effective_tokens_per_block(take_census([1, 1, 0, 0], 2))
     1.0
     """
+    require_census(census)
     if census.rows_per_table > 1:
         return math.nan
     return _log_ratio(physical_reclaim(census), logical_saving(census))
@@ -389,6 +394,7 @@ def effective_rows(census: Census) -> float:
     >>> effective_rows(take_census([[1, 1, 0, 0], [1, 1, 0, 0]], 2, axes="ht"))
     1.0
     """
+    require_census(census)
     dead = census.num_tokens - census.num_live_tokens
     return _log_ratio(_share(dead, census.num_tokens), logical_saving(census))
 

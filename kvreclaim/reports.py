@@ -162,7 +162,7 @@ class Report:
             "reclaimed": self.savings.reclaimed,
             "stranded": self.savings.stranded,
             "unshared": self.savings.unshared,
-            "pinned": self.savings.pinned if self.census.num_pinned_blocks else None,
+            "pinned": self.savings.pinned,
             "effective_tokens_per_block": self.effective_tokens_per_block,
             "effective_rows": self.effective_rows,
             "admission_count": self.admission_count,

@@ -511,7 +511,7 @@ FIGURES = {
     "axes with a census": (
         of(logical_saving, CENSUS, axes="t"),
         ValueError,
-        "axes, lengths and offset",
+        "axes, lengths, offset and pinned",
         "leave them out",
     ),
     "pools that differ": (

@@ -897,3 +897,16 @@ def test_a_runtime_refuses_keywords_that_it_does_not_have(
     message = refused(capsys, "report", DEMO, "--runtime", "sglang:colour=2")
     assert "fields must be those of a BlockPool" in message
     assert "--runtime must be one" in refused(capsys, "map", DEMO, "--runtime", "all")
+
+
+def test_a_file_that_is_read_is_not_written_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mask.npy"
+    np.save(path, np.ones(8, bool))
+    (tmp_path / "link.csv").symlink_to(path)
+    before = path.read_bytes()
+    for output in (path, tmp_path / "link.csv"):
+        message = refused(capsys, "report", path, "-o", output)
+        assert "-o must be another file than those that are read" in message
+    assert path.read_bytes() == before

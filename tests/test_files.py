@@ -1375,3 +1375,15 @@ def test_a_table_whose_bits_do_not_fit_is_refused(tmp_path: Path) -> None:
     assert census_of_file(path, pool, axes="lbt", max_bytes=800).num_tables == 8
     with pytest.raises(ValueError, match="bits fit into max_bytes=799; got 800 bytes"):
         census_of_file(path, pool, axes="lbt", max_bytes=799)
+
+
+def test_bare_masks_by_name_are_told_apart_from_saved_ones(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="keep must be SavedMasks by name; got ndarray for 'a'"):
+        save_masks(tmp_path / "a.npz", {"a": np.ones(3, bool)})  # type: ignore[dict-item]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_loaded_is_no_mask_itself(tmp_path: Path) -> None:
+    save_masks(tmp_path / "a.npz", [[1, 0]], axes="ht")
+    with pytest.raises(TypeError, match=r"got SavedMasks, .* write saved.keep, axes=saved.axes"):
+        take_census(load_masks(tmp_path / "a.npz"), 2)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import Case, cases, pools
 
+import kvreclaim
 from kvreclaim import (
     BlockPool,
     Census,
@@ -667,3 +668,20 @@ def test_numpy_integers_come_out_as_built_in_ones(kind: Any) -> None:  # noqa: A
         assert type(number) is int
         assert number == expected
     assert block_usage(pool, kind(19)) == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *OF_CENSUSES,
+        kvreclaim.savings_breakdown,
+        kvreclaim.pool_usage,
+        kvreclaim.reclaim_curve,
+        kvreclaim.compaction_cost,
+        lambda census: kvreclaim.blocks_for_moves(census, 1),
+        lambda census: kvreclaim.merge([census]),
+    ],
+)
+def test_a_mask_where_only_a_census_will_do(function: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"census must be a Census; got list; write take_census"):
+        function([True, False])

@@ -158,7 +158,7 @@ def test_pinned_blocks_are_shown_where_there_are_any() -> None:
     assert figures.figures()["pinned"] == 1 / 3
     assert "  in pinned blocks            0.333" in str(figures)
     assert Report.from_json(figures.to_json()) == figures
-    assert report([1, 0], 2).figures()["pinned"] is None
+    assert report([1, 0], 2).figures()["pinned"] == 0
 
 
 def test_pool_too_small_for_the_masks_is_refused() -> None:

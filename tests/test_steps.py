@@ -74,9 +74,7 @@ def test_a_step_that_does_nothing_is_undefined_where_it_must_be() -> None:
 def test_no_token_comes_back_to_life() -> None:
     with pytest.raises(ValueError, match=r"after must keep only .* 1 tokens .* at index \(1, 0\)"):
         step_saving([[1, 1], [0, 1]], [[1, 1], [1, 0]], 2, axes="ht")
-    with pytest.raises(
-        ValueError, match=r"after must have the shape of before, \(2,\); got"
-    ):
+    with pytest.raises(ValueError, match=r"after must have the shape of before, \(2,\); got"):
         step_saving([1, 1], [1, 1, 0], 2)
     with pytest.raises(TypeError, match="after must be True and False"):
         step_saving([1, 1], [1.0, 0.0], 2)

@@ -224,7 +224,8 @@ def _expanded(where: str, form: str, rows: list[Any], tokens: int) -> NDArray[np
                 kept = masks.from_runs([row], tokens).reshape(-1)
             if kept.shape != (tokens,):
                 raise ValueError(
-                    "it must be one flat list; got lists in it; write axes that say what they are."
+                    "it must be one flat list; got lists in it; write the axes into the file, "
+                    'such as "axes": "ht".'
                 )
             keep[i] = kept
     return keep

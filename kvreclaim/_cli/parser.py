@@ -21,7 +21,8 @@ ALL: Final = "all"  # every runtime, one after another
 FORMATS: Final = ("table", "json", "jsonl", "csv", "markdown", "latex")
 
 _FILE: Final = (
-    ".npy, .npz, .json, .jsonl, .csv, .txt, .safetensors, .pt, .parquet, .zarr; - is stdin"
+    ".npy, .npz, .json, .jsonl, .csv, .txt, .safetensors, .pt, .parquet, .zarr; - is stdin; JSON "
+    'of kept positions: {"axes": "ht", "num_tokens": 12, "kept": [[5, 1, 9], [0, 3]]}'
 )
 _NUMBERS: Final = "one number, one for each sequence (9,7,9), or @FILE that holds them"
 
@@ -202,7 +203,7 @@ def _add_figures(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="METRIC=VALUE",
-        help="exit with 1 where a figure is lower, or undefined; may be repeated",
+        help="exit with 1 where a figure, more being better, is lower or undefined; repeatable",
     )
     _add_output(command)
 

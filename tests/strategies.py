@@ -36,15 +36,20 @@ def pools(
     block_sizes: st.SearchStrategy[int] = BLOCK_SIZES,
     *,
     frees_of: Sequence[str] = tuple(LEGAL_COMPACTORS),
+    compactors: Sequence[str] = LEGAL_COMPACTORS["any"],
 ) -> BlockPool:
-    """Every freeing rule with every compactor that it allows."""
-    frees = draw(st.sampled_from(frees_of))
+    """Every freeing rule with every compactor that it allows, among those named."""
+    legal = {
+        frees: [compactor for compactor in LEGAL_COMPACTORS[frees] if compactor in compactors]
+        for frees in frees_of
+    }
+    frees = draw(st.sampled_from([frees for frees, some in legal.items() if some]))
     return BlockPool(
         draw(block_sizes),
         shared_axes=draw(st.sampled_from(["", "h", "l", "lh", "s", "hls"])),
         frees=frees,
         open_tail=draw(st.booleans()),
-        compactor=draw(st.sampled_from(LEGAL_COMPACTORS[frees])),
+        compactor=draw(st.sampled_from(legal[frees])),
     )
 
 

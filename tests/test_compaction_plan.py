@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import oracle
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import SMALL_BLOCKS, Case, cases, pools
@@ -29,6 +29,11 @@ from kvreclaim.compaction import (
 SMALL = cases(pools(SMALL_BLOCKS))
 BY_ROWS = ("evacuate_rows", "pack_rows")
 BLOCK_BY_BLOCK = ("evacuate", "fill")
+TABLE_BY_TABLE = ("evacuate_rows", "pack", "pack_rows", "none")
+
+
+def small(*compactors: str) -> st.SearchStrategy[Case]:
+    return cases(pools(SMALL_BLOCKS, compactors=compactors))
 
 
 class Table(NamedTuple):
@@ -163,9 +168,8 @@ def test_a_full_plan_is_what_the_census_counts(case: Case) -> None:
     assert list(plan.freed_blocks) == pairs_of(promised)
 
 
-@given(SMALL)
+@given(small(*BLOCK_BY_BLOCK, *BY_ROWS, "pack"))
 def test_what_is_left_cannot_be_compacted_further(case: Case) -> None:
-    assume(case.pool.compactor != "none")
     plan = plan_of(case)
     after = apply_plan(case.keep, plan)
     size = case.pool.block_size
@@ -372,9 +376,8 @@ def block_by_block(case: Case, budget: int, pinned: frozenset[tuple[int, int]]) 
         free[i] = reached[i][made_of[i]]
 
 
-@given(SMALL, st.data())
+@given(small(*BLOCK_BY_BLOCK), st.data())
 def test_a_budget_buys_the_cheapest_blocks(case: Case, data: st.DataObject) -> None:
-    assume(case.pool.compactor in BLOCK_BY_BLOCK)
     pinned = data.draw(some_blocks(case))
     full = plan_of(case, pinned=pinned)
     budget = data.draw(st.integers(0, full.num_moves + 1))
@@ -399,9 +402,8 @@ def test_a_budgeted_evacuation_gains_what_the_census_says(case: Case, budget: in
     assert plan.num_gained_blocks == blocks_for_moves(census_of(case), budget)
 
 
-@given(SMALL, st.data())
+@given(small(*TABLE_BY_TABLE), st.data())
 def test_other_compactors_take_whole_tables(case: Case, data: st.DataObject) -> None:
-    assume(case.pool.compactor not in BLOCK_BY_BLOCK)
     full = plan_of(case)
     budget = data.draw(st.integers(0, full.num_moves + 1))
     plan, tables = plan_of(case, budget=budget), tables_of(case)

@@ -76,7 +76,7 @@ def admission_count(
     return max(0, (free - census.pool.watermark_blocks) // need)
 
 
-def block_usage(pool: BlockPool, num_free_blocks: int) -> float:
+def block_usage(pool: PoolLike, num_free_blocks: int) -> float:
     """Return how full a pool is that has so many free blocks: used over usable blocks.
 
     From 0 to 1; nan where nothing is usable.
@@ -91,6 +91,7 @@ def block_usage(pool: BlockPool, num_free_blocks: int) -> float:
     >>> block_usage(BlockPool(16, total_blocks=1001, reserved_blocks=1), 1000)
     0.0
     """
+    pool = as_pool(pool)
     free = _free_of("num_free_blocks", num_free_blocks, pool)
     usable = pool.num_usable_blocks
     if usable is None:

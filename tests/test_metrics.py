@@ -685,3 +685,8 @@ def test_numpy_integers_come_out_as_built_in_ones(kind: Any) -> None:  # noqa: A
 def test_a_mask_where_only_a_census_will_do(function: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match=r"census must be a Census; got list; write take_census"):
         function([True, False])
+
+
+def test_a_block_size_is_a_pool_without_a_size() -> None:
+    with pytest.raises(ValueError, match="pool must have a size"):
+        kvreclaim.block_usage(16, 3)

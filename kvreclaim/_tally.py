@@ -200,7 +200,7 @@ def _freed(found: Tables, pool: BlockPool) -> tuple[PerTable, PerTable]:
     else:
         freed = np.where(first == blocks, first - kept_open, first)
     head_freed, tail_freed = {
-        "any": (first > kept_open * (blocks == 1), tail_dead & ~kept_open),
+        "any": (first > 0, tail_dead & ~kept_open),
         "back": (freed == blocks, freed > 0),
         "front": (freed > 0, freed == blocks),
     }[pool.frees]

@@ -19,8 +19,6 @@ from kvreclaim.metrics import PoolUsage, SavingsBreakdown
 from kvreclaim.pool import BlockPool, PoolLike
 from kvreclaim.signature import Signature
 
-__all__ = ["Report", "Signature", "report"]
-
 
 @attrs.frozen(kw_only=True)
 class Report:

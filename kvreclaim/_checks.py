@@ -78,25 +78,25 @@ def as_shared_axes(name: str, value: object) -> str:
     return "".join(sorted(value))
 
 
-def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
-    """Return a letter for each axis of a keep-mask; unnamed axes of unshared masks become ``?``."""
+def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str, *, name: str = "keep") -> str:
+    """Return a letter for each axis of an array; unnamed axes where nothing shares become ``?``."""
     if axes is None:
         if len(shape) == 1:
             return "t"
         if not shared_axes:
             return "?" * (len(shape) - 1) + "t"
         raise ValueError(
-            f"axes must name the {len(shape)} axes of keep, since the pool lets the rows of "
-            f"{shared_axes!r} share blocks; got keep of shape {shape} and no axes; write one "
+            f"axes must name the {len(shape)} axes of {name}, since the pool lets the rows of "
+            f"{shared_axes!r} share blocks; got {name} of shape {shape} and no axes; write one "
             "letter an axis and 't' for tokens, such as axes='lht' (layer, kv head, token)."
         )
-    rule = "a string of one letter for each axis of keep, 't' for tokens"
+    rule = f"a string of one letter for each axis of {name}, 't' for tokens"
     if not isinstance(axes, str):
         raise TypeError(f"axes must be {rule}; got {shown(axes)}; write such as axes='lht'.")
     _refuse_odd_letters("axes", rule, axes)
     if len(axes) != len(shape):
         raise ValueError(
-            f"axes must be {rule}; got {axes!r} for keep of shape {shape}; "
+            f"axes must be {rule}; got {axes!r} for {name} of shape {shape}; "
             f"write {len(shape)} letters."
         )
     if "t" not in axes:
@@ -187,6 +187,32 @@ def _float_hint(name: str, array: NDArray[np.floating[Any]]) -> str:
         f"; write {name} == 1 if these are 0.0 and 1.0, {additive} for an additive mask (0 = kept, "
         "-inf = evicted), or choose the kept tokens first if these are scores"
     )
+
+
+def as_importance(value: object, name: str = "importance") -> NDArray[np.float64]:
+    """Return scores as float64: finite, or +inf for a token that must stay."""
+    rule = "an array of numbers, one for each token, +inf for one that must stay"
+    array = _with_own_dtype(as_array(name, value, rule))
+    if array.dtype.kind not in "iuf":
+        mask = array.dtype.kind == "b"
+        hint = "write the scores it was made from" if mask else "write numbers"
+        raise TypeError(
+            f"{name} must be {rule}; got an array of {_dtype_name(value, array)}; {hint}."
+        )
+    if array.ndim == 0:
+        raise ValueError(
+            f"{name} must have a token axis; got a single value; write such as [0.5, 0.1]."
+        )
+    scores = array.astype(np.float64, copy=False)
+    wrong = ~(scores > -math.inf)
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), scores.shape)
+        raise ValueError(
+            f"{name} must be {rule}; got {np.count_nonzero(wrong)} values that are NaN or -inf, "
+            f"the first {scores[first]} at index {index_text(first)}; write what they are worth, "
+            "such as 0.0."
+        )
+    return scores
 
 
 def as_integers(name: str, value: object) -> NDArray[np.int64]:
@@ -335,7 +361,14 @@ def as_bits(
 
 
 def as_per_table(
-    name: str, value: object, *, letters: str, sizes: tuple[int, ...], maximum: int, hint: str
+    name: str,
+    value: object,
+    *,
+    letters: str,
+    sizes: tuple[int, ...],
+    maximum: int,
+    hint: str,
+    of: str = "keep",
 ) -> NDArray[np.int64]:
     """Return one integer from 0 to ``maximum`` for each table, in row-major order.
 
@@ -358,7 +391,7 @@ def as_per_table(
     if not fits:
         named = letters.replace("?", "-")
         raise ValueError(
-            f"{name} must have one axis for each axis of keep that is neither tokens nor shared "
+            f"{name} must have one axis for each axis of {of} that is neither tokens nor shared "
             f"({named!r} of shape {sizes}, or size 1 to repeat); got shape {array.shape}; {hint}."
         )
     wrong = (array < 0) | (array > maximum)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _bits, _checks, occupancy
-from kvreclaim.occupancy import Layout, PerTable
+from kvreclaim import _bits, _checks, _layout, occupancy
+from kvreclaim._layout import Layout, PerTable
 from kvreclaim.pool import BlockPool
 
 
@@ -96,7 +96,7 @@ def _sum(a: NDArray[np.int64] | None, b: NDArray[np.int64] | None) -> NDArray[np
 def refuse_live_beyond(layout: Layout, pool: BlockPool) -> None:
     """Refuse a mask that keeps a token beyond the length of its table."""
     for first, stretch in occupancy.stretches(layout, layout.num_tables):
-        offsets = occupancy.of_tables(layout.offsets, first, len(stretch))
+        offsets = _layout.of_tables(layout.offsets, first, len(stretch))
         for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
             _live(bits, layout, first, start)
 
@@ -104,12 +104,12 @@ def refuse_live_beyond(layout: Layout, pool: BlockPool) -> None:
 def measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) -> Tables:
     """Count a stretch of whole tables that begins with table number `first` of the layout."""
     tables, size = len(stretch), pool.block_size
-    lengths = occupancy.of_tables(layout.lengths, first, tables)
-    offsets = occupancy.of_tables(layout.offsets, first, tables)
+    lengths = _layout.of_tables(layout.lengths, first, tables)
+    offsets = _layout.of_tables(layout.offsets, first, tables)
     ends = lengths + offsets
     blocks = -(-ends // size) * (lengths > 0)
     edges = _needs_edges(pool, lengths, blocks)
-    bins = num_bins(layout.tokens + occupancy.most(offsets), size)
+    bins = num_bins(layout.tokens + _layout.most(offsets), size)
     whole = functools.reduce(
         _Piece.joined,
         (
@@ -182,7 +182,7 @@ def _live(bits: NDArray[np.uint8], layout: Layout, first: int, start: int) -> ND
         return live
     tables = len(live)
     lengths = layout.lengths[first : first + tables]
-    offsets = np.broadcast_to(occupancy.of_tables(layout.offsets, first, tables), tables)
+    offsets = np.broadcast_to(_layout.of_tables(layout.offsets, first, tables), tables)
     beyond = live & ~_bits.first_bits(lengths + offsets - start, live.shape[-1])
     if beyond.any():
         table = int(beyond.any(axis=1).argmax())

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _bits, occupancy
+from kvreclaim import _bits, _layout, occupancy
+from kvreclaim._layout import Layout
 from kvreclaim._measure import RowSums
 from kvreclaim._tally import Tally
-from kvreclaim.occupancy import Layout
 from kvreclaim.pool import BlockPool
 
 
@@ -33,7 +33,7 @@ def tally_rows(
     ``read(n)`` returns the bits of the next n rows. `axes` ends in ``t``, `shape` in tokens.
     """
     nothing = np.broadcast_to(np.False_, shape)
-    whole = occupancy.arrange(nothing, axes, pool, lengths=lengths, offset=offset)
+    whole = _layout.arrange(nothing, axes, pool, lengths=lengths, offset=offset)
     whole = whole._replace(packed="big", outer_axes=1)
     split = next((i for i, c in enumerate(axes[:-1]) if c in pool.shared_axes), len(axes) - 1)
     inner = shape[split:-1]
@@ -51,7 +51,7 @@ def tally_rows(
             bits = bits.reshape(here, *inner, bits.shape[-1])
             order = [0, *(i + 1 for i in outer), *(i + 1 for i in shared), bits.ndim - 1]
             keep = bits.transpose(order).reshape(here * tables, whole.rows, bits.shape[-1])
-            tally.add(whole._replace(keep=keep, start=first))
+            tally.add(whole._replace(array=keep, start=first))
         else:
             group = _OpenTables(whole, tuple(inner[i] for i in outer), first, pool)
             for box in _boxes(inner, max(1, occupancy.PIECE // shape[-1])):
@@ -70,7 +70,7 @@ class _OpenTables:
     def __init__(self, whole: Layout, sizes: tuple[int, ...], first: int, pool: BlockPool) -> None:
         self._whole, self._first, self._pool = whole, first, pool
         self._tables = math.prod(sizes)
-        offsets = occupancy.of_tables(whole.offsets, first, self._tables)
+        offsets = _layout.of_tables(whole.offsets, first, self._tables)
         self._offsets = np.broadcast_to(offsets, self._tables).reshape(sizes)
         blocks = -(-(whole.tokens + int(self._offsets.max())) // pool.block_size)
         self._live = np.zeros((*sizes, -(-whole.tokens // 8)), np.uint8)
@@ -99,7 +99,7 @@ class _OpenTables:
     def _entries_per_block(
         self, bits: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        here = self._whole._replace(keep=bits, rows=bits.shape[1])
+        here = self._whole._replace(array=bits, rows=bits.shape[1])
         return np.concatenate(
             [
                 _bits.per_block(piece, slots, self._pool.block_size).sum(axis=1, dtype=np.int64)
@@ -111,7 +111,7 @@ class _OpenTables:
     def unions(self) -> Layout:
         """Return the tables as if each had one row, the union."""
         keep = self._live.reshape(self._tables, 1, self._live.shape[-1])
-        return self._whole._replace(keep=keep, rows=1, start=self._first)
+        return self._whole._replace(array=keep, rows=1, start=self._first)
 
     def sums(self) -> RowSums | None:
         """Return what the unions do not tell; None where each table has one row indeed."""

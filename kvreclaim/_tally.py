@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import occupancy
+from kvreclaim._layout import Layout, PerTable
 from kvreclaim._measure import RowSums, Tables, measure, num_bins
-from kvreclaim.occupancy import Layout, PerTable
 from kvreclaim.pool import BlockPool
 
 _PINNED: Final = (
@@ -70,7 +70,7 @@ class Tally:
     def add_pinned(self, layout: Layout, pinned: NDArray[np.int64]) -> None:
         """Add every table of a layout, of which the first `pinned` tokens must stay in place."""
         tables = layout.num_tables
-        keep = layout.keep.reshape(tables, *layout.keep.shape[layout.outer_axes :])
+        keep = layout.array.reshape(tables, *layout.array.shape[layout.outer_axes :])
         lengths = np.broadcast_to(layout.lengths, tables)
         offsets = np.broadcast_to(layout.offsets, tables)
         size = self.pool.block_size
@@ -78,15 +78,15 @@ class Tally:
         borders = np.minimum(np.maximum(blocks * size - offsets, 0), layout.tokens)
         for border, offset in np.unique(np.stack([borders, offsets], axis=1), axis=0).tolist():
             some = np.flatnonzero((borders == border) & (offsets == offset))
-            part = layout._replace(outer_axes=1, outer=(len(some),), keep=keep[some])
+            part = layout._replace(outer_axes=1, outer=(len(some),), array=keep[some])
             before = part._replace(
-                keep=part.keep[..., :border],
+                array=part.array[..., :border],
                 tokens=border,
                 lengths=np.minimum(lengths[some], border),
                 offsets=offsets[some],
             )
             after = part._replace(
-                keep=part.keep[..., border:],
+                array=part.array[..., border:],
                 tokens=layout.tokens - border,
                 lengths=np.maximum(lengths[some] - border, 0),
                 offsets=0 if border else offsets[some],

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, occupancy
+from kvreclaim import _checks, _layout
 from kvreclaim._measure import refuse_live_beyond
 from kvreclaim._stream import tally_rows
 from kvreclaim._tally import Tally
@@ -321,7 +321,7 @@ def take_census(
     (1, 0, 1)
     """
     pool = as_pool(pool)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
+    layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
     return _count(layout, pool)
 
 
@@ -360,7 +360,7 @@ def take_census_packed(
     True
     """
     pool = as_pool(pool)
-    layout = occupancy.lay_out_packed(
+    layout = _layout.lay_out_packed(
         bits, num_tokens, pool, bitorder=bitorder, axes=axes, lengths=lengths, offset=offset
     )
     return _count(layout, pool)
@@ -402,7 +402,7 @@ def take_censuses(
     {(0,): 1, (1,): 2}
     """
     pool = as_pool(pool)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
+    layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
     outer = [letter for letter in axes if letter != "t" and letter not in pool.shared_axes]
     for letter in by:
         if letter not in outer or by.count(letter) > 1:
@@ -495,7 +495,7 @@ def usable_blocks(census: Census) -> int:
     return usable
 
 
-def _count(layout: occupancy.Layout, pool: BlockPool) -> Census:
+def _count(layout: _layout.Layout, pool: BlockPool) -> Census:
     tally = Tally(pool)
     if isinstance(layout.pinned, int):
         tally.add(layout)

@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, occupancy
+from kvreclaim import _checks, _layout, occupancy
+from kvreclaim._layout import Layout
 from kvreclaim._moves import allowed_moves, by_rows, plan_table
 from kvreclaim.census import Census, require_census
-from kvreclaim.occupancy import Layout
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
 
@@ -310,7 +310,7 @@ def compaction_plan(
     """
     pool = as_pool(pool)
     limit = None if budget is None else _checks.as_count("budget", budget)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
+    layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
     tokens, before = _written(layout)
     ends, size = tokens + before, pool.block_size
     pins = _pinned_blocks(pinned, -(-ends // size) * (tokens > 0))
@@ -361,7 +361,7 @@ def apply_plan(keep: ArrayLike, plan: CompactionPlan) -> NDArray[np.bool_]:
     >>> apply_plan(keep, compaction_plan(keep, 4)).astype(int)
     array([[[0, 0, 0, 0, 1, 1, 1, 1]]])
     """
-    layout = occupancy.lay_out(keep, plan.pool, axes=plan.axes, lengths=None, offset=0)
+    layout = _layout.lay_out(keep, plan.pool, axes=plan.axes, lengths=None, offset=0)
     longest = max(plan.lengths, default=0)
     if (layout.num_tables, layout.rows) != (len(plan.lengths), plan.rows_per_table) or (
         layout.tokens < longest

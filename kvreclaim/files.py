@@ -31,7 +31,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _bits, _checks, occupancy
+from kvreclaim import _bits, _checks, _layout, occupancy
 from kvreclaim._formats import arrays as _arrays
 from kvreclaim._formats import choice, opening, writing
 from kvreclaim._formats.arrays import Progress
@@ -395,7 +395,7 @@ def _census_of_long_rows(
     **said: Any,  # noqa: ANN401  # lengths and offset
 ) -> Census:
     """Count rows that are a table each, one at a time, without a second copy of its bits."""
-    nothing = occupancy.arrange(np.broadcast_to(np.False_, shape), axes, pool, **said)
+    nothing = _layout.arrange(np.broadcast_to(np.False_, shape), axes, pool, **said)
     rows = math.prod(shape[:-1])
     lengths, offsets = (
         np.broadcast_to(numbers, rows) for numbers in (nothing.lengths, nothing.offsets)

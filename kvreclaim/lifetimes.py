@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, occupancy
+from kvreclaim import _checks, _layout
 from kvreclaim.census import Census, take_census
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
@@ -114,8 +114,8 @@ class Timeline:
         at = self._as_step(step)
         births, _ = np.broadcast_arrays(self.born_at, self.evicted_at)
         letters = _checks.as_axes(self.axes, births.shape, self.pool.shared_axes)
-        layout = occupancy.arrange(births, letters, self.pool, lengths=None, offset=0)
-        born = layout.keep.min(axis=_row_axes(layout)) <= at
+        layout = _layout.arrange(births, letters, self.pool, lengths=None, offset=0)
+        born = layout.array.min(axis=_row_axes(layout)) <= at
         within = np.arange(layout.tokens) < self.lengths[..., None]
         return np.asarray(np.count_nonzero(born & within, axis=-1))
 
@@ -209,7 +209,7 @@ def timeline(
         _as_times("born_at", born_at), _as_times("evicted_at", evicted_at), axes, pool
     )
     births, deaths = np.broadcast_arrays(born, evicted)
-    layout = occupancy.arrange(deaths, letters, pool, lengths=lengths, offset=offset)
+    layout = _layout.arrange(deaths, letters, pool, lengths=lengths, offset=offset)
     table_lengths, offsets = (
         np.broadcast_to(numbers, layout.num_tables) for numbers in (layout.lengths, layout.offsets)
     )
@@ -218,7 +218,7 @@ def timeline(
     steps = 1 + max(_latest("born_at", births, within), _latest("evicted_at", deaths, within))
     if lengths is not None:
         births = np.where(within, births, np.int32(NEVER))
-    births = occupancy.arrange(births, letters, pool, lengths=None, offset=0).keep
+    births = _layout.arrange(births, letters, pool, lengths=None, offset=0).array
     slots_born, slots_evicted = _slot_times(births, layout)
 
     changes = np.zeros((5, steps + 1), np.int64)
@@ -536,12 +536,12 @@ def _aligned(
     return aligned[0], aligned[1], letters
 
 
-def _row_axes(layout: occupancy.Layout) -> tuple[int, ...]:
+def _row_axes(layout: _layout.Layout) -> tuple[int, ...]:
     """Return the axes of the rows that share blocks, where the tokens are last."""
-    return tuple(range(layout.outer_axes, layout.keep.ndim - 1))
+    return tuple(range(layout.outer_axes, layout.array.ndim - 1))
 
 
-def _within(layout: occupancy.Layout, letters: str, pool: BlockPool) -> NDArray[np.bool_]:
+def _within(layout: _layout.Layout, letters: str, pool: BlockPool) -> NDArray[np.bool_]:
     """Return which tokens their tables have, to go with times in the order of the letters."""
     sizes = iter(layout.outer)
     shape = [1 if letter in pool.shared_axes + "t" else next(sizes) for letter in letters]
@@ -584,7 +584,7 @@ def _latest(name: str, times: NDArray[np.int32], within: NDArray[np.bool_] | np.
 
 
 def _slot_times(
-    births: NDArray[np.int32], layout: occupancy.Layout
+    births: NDArray[np.int32], layout: _layout.Layout
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return when each slot is written and when its last entry dies, table by table."""
     rows, shape = _row_axes(layout), (layout.num_tables, layout.tokens)
@@ -598,7 +598,7 @@ def _slot_times(
             f"{table} (of {layout.num_tables}); sort each sequence's tokens by birth."
         )
     last_born = births.max(axis=rows).reshape(shape)
-    first_evicted = layout.keep.min(axis=rows).reshape(shape)
+    first_evicted = layout.array.min(axis=rows).reshape(shape)
     late = (last_born > first_evicted) & (born < NEVER)
     if late.any():
         table, token = index = _first_of(late)
@@ -608,7 +608,7 @@ def _slot_times(
             f"table {table} (of {layout.num_tables}); write the token's birth in all rows that "
             "share blocks, and as evicted_at where an entry is never stored."
         )
-    return born, layout.keep.max(axis=rows).reshape(shape)
+    return born, layout.array.max(axis=rows).reshape(shape)
 
 
 def _first_of(wrong: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, occupancy
+from kvreclaim import _checks, _layout
 from kvreclaim.census import take_census
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
@@ -534,10 +534,10 @@ def unsafe_free(
     """
     pool = as_pool(pool)
     pages = BlockPool(pool.block_size, shared_axes=pool.shared_axes)
-    layout = occupancy.lay_out(keep, pages, axes=axes, lengths=lengths, offset=offset)
+    layout = _layout.lay_out(keep, pages, axes=axes, lengths=lengths, offset=offset)
     num_live = take_census(keep, pages, axes=axes, lengths=lengths, offset=offset).num_live_tokens
-    rows = tuple(range(layout.outer_axes, layout.keep.ndim - 1))
-    live = layout.keep.any(axis=rows).reshape(layout.num_tables, layout.tokens)
+    rows = tuple(range(layout.outer_axes, layout.array.ndim - 1))
+    live = layout.array.any(axis=rows).reshape(layout.num_tables, layout.tokens)
     per_table = np.broadcast_to(layout.lengths, layout.num_tables)
     dead = ~live & (np.arange(layout.tokens) < per_table[:, None])
     # The other way round, a page without dead tokens is an empty block: what it holds is safe.

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _bits, occupancy
+from kvreclaim import _bits, _layout, occupancy
+from kvreclaim._layout import Layout
 from kvreclaim.census import Census, take_census
 from kvreclaim.metrics import packed_reclaim, physical_reclaim
-from kvreclaim.occupancy import Layout
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 
 _WIDTH: Final = 80  # columns of a terminal
@@ -63,7 +63,7 @@ def block_map(
     """
     pool = as_pool(pool)
     census = take_census(keep, pool, axes=axes, lengths=lengths, offset=offset)
-    layout = occupancy.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
+    layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
     shown = min(layout.num_tables, max(most_lines, 1))
     labels = _labels(layout, axes, pool)[:shown]
     label_width = max(map(len, labels), default=0)
@@ -135,7 +135,7 @@ def _tables(layout: Layout, pool: BlockPool) -> Iterator[_Table]:
     num_blocks = _num_blocks(layout, pool)
     for table, stretch in occupancy.stretches(layout, 1):
         length, offset = (
-            int(np.broadcast_to(occupancy.of_tables(numbers, table, 1), 1)[0])
+            int(np.broadcast_to(_layout.of_tables(numbers, table, 1), 1)[0])
             for numbers in (layout.lengths, layout.offsets)
         )
         slots = np.zeros(int(num_blocks[table]) * size, np.bool_)

@@ -7,7 +7,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 0.25
 """
 
-from kvreclaim import masks, runtimes
+from kvreclaim import importance, masks, runtimes
 from kvreclaim._version import __version__ as __version__
 from kvreclaim.admission import (
     Request,
@@ -116,6 +116,7 @@ __all__ = [
     "fragmentation",
     "free_runs",
     "growth_blocks",
+    "importance",
     "load_masks",
     "logical_saving",
     "mask_names",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -42,12 +43,52 @@ def as_count(name: str, value: object, *, minimum: int = 0, maximum: int | None 
 def as_positive(name: str, value: object) -> float:
     """Return ``value`` as a finite float above 0."""
     rule = "a finite number above 0"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write a number.")
-    number = float(value)
+    number = _as_real(name, value, rule)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be {rule}; got {number}; write one.")
     return number
+
+
+def as_share(name: str, value: object) -> float:
+    """Return ``value`` as a float from 0 to 1."""
+    rule = "a number from 0 to 1"
+    number = _as_real(name, value, rule)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be {rule}; got {number}; write a share, not a percentage.")
+    return number
+
+
+def _as_real(name: str, value: object, rule: str) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write a number.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(
+            f"{name} must be {rule}; got more than a float holds; write less."
+        ) from None
+
+
+def as_shape(name: str, value: object) -> tuple[int, ...]:
+    """Return a number of tokens, or a shape that ends in one, as a shape."""
+    if not isinstance(value, list | tuple):
+        return (as_count(name, value),)
+    if not value:
+        raise ValueError(
+            f"{name} must be an integer, or a shape whose last axis is tokens; got an empty one; "
+            "write such as 4096 or (32, 8, 4096)."
+        )
+    return tuple(as_count(f"{name}[{axis}]", size) for axis, size in enumerate(value))
+
+
+def as_rng(rng: object) -> np.random.Generator:
+    """Return ``rng`` if it is a source of randomness, which alone makes a draw repeatable."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    raise TypeError(
+        f"rng must be a numpy.random.Generator; got {shown(rng)}; write numpy.random.default_rng("
+        "seed)."
+    )
 
 
 def as_flag(name: str, value: object) -> bool:

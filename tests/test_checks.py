@@ -639,6 +639,12 @@ FIGURES = {
         "bytes_per_second",
         "str '1e12'",
     ),
+    "bandwidth 10**400": (
+        of(compaction_cost, CENSUS, 10**400),
+        ValueError,
+        "bytes_per_second",
+        "more than a float holds",
+    ),
     "bandwidth decimal": (
         of(compaction_cost, CENSUS, decimal.Decimal(1)),
         TypeError,

@@ -18,6 +18,12 @@ FUNCTIONS = [name for name in kvreclaim.__all__ if inspect.isfunction(getattr(kv
 CLASSES = [name for name in kvreclaim.__all__ if inspect.isclass(getattr(kvreclaim, name))]
 NUMBERS = [name for name in kvreclaim.__all__ if isinstance(getattr(kvreclaim, name), int)]
 MODULES = [name for name in kvreclaim.__all__ if inspect.ismodule(getattr(kvreclaim, name))]
+PUBLIC = {name: getattr(kvreclaim, name) for name in FUNCTIONS + CLASSES} | {
+    f"{module}.{name}": value
+    for module in MODULES
+    for name, value in vars(getattr(kvreclaim, module)).items()
+    if name[0] != "_" and getattr(value, "__module__", "") == f"kvreclaim.{module}"
+}
 
 
 def test_public_names_exist_once_each() -> None:
@@ -43,9 +49,9 @@ def test_nothing_else_is_public() -> None:
     assert others == {*FUNCTIONS, *CLASSES, *NUMBERS}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [n for n, value in PUBLIC.items() if inspect.isfunction(value)])
 def test_a_function_says_what_it_does_and_shows_it(name: str) -> None:
-    function = getattr(kvreclaim, name)
+    function = PUBLIC[name]
     text = inspect.getdoc(function)
     assert text
     first, _, rest = text.partition("\n")
@@ -59,9 +65,9 @@ def test_a_function_says_what_it_does_and_shows_it(name: str) -> None:
         assert parameter.annotation != inspect.Parameter.empty, parameter
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", [n for n, value in PUBLIC.items() if inspect.isclass(value)])
 def test_a_record_is_frozen_and_says_what_each_field_means(name: str) -> None:
-    record = getattr(kvreclaim, name)
+    record = PUBLIC[name]
     text = inspect.getdoc(record)
     assert text
     assert text.partition("\n")[0].endswith(".")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from numbers import Real
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from numbers import Rational, Real
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+_BITS: Final = 64  # of the largest integer that NumPy has
 _SHORT: Final = 40  # characters of a value that a message shows whole
 
 
@@ -69,6 +71,26 @@ def _as_real(name: str, value: object, rule: str) -> float:
         ) from None
 
 
+def as_exact(name: str, value: object, *, minimum: int = 0, maximum: int | None = 1) -> Fraction:
+    """Return a number as a fraction; a float is the decimal that it is written as."""
+    rule = (
+        f"a finite number of at least {minimum}"
+        if maximum is None
+        else f"a number from {minimum} to {maximum}"
+    )
+    number = _as_real(name, value, rule)
+    if isinstance(value, Rational):
+        exact = Fraction(int(value.numerator), int(value.denominator))
+    elif math.isfinite(number):
+        exact = Fraction(str(value))
+    else:
+        exact = Fraction(minimum - 1)  # refused below, whichever way it is not finite
+    if exact < minimum or (maximum is not None and exact > maximum):
+        hint = "write one" if maximum is None else "write a share, not a percentage"
+        raise ValueError(f"{name} must be {rule}; got {shown(value)}; {hint}.")
+    return exact
+
+
 def as_shape(name: str, value: object) -> tuple[int, ...]:
     """Return a number of tokens, or a shape that ends in one, as a shape."""
     if not isinstance(value, list | tuple):
@@ -119,6 +141,22 @@ def as_shared_axes(name: str, value: object) -> str:
     return "".join(sorted(value))
 
 
+def as_demands(demands: object) -> list[int]:
+    """Return how many blocks each request needs."""
+    rule, hint = "the blocks that each request needs", "write a list, such as [8, 8]"
+    return [
+        as_count("demands", demand, minimum=1)
+        for demand in as_items("demands", demands, rule, hint)
+    ]
+
+
+def as_items(name: str, value: object, rule: str, hint: str) -> list[Any]:
+    """Return the items of whatever can be gone through, which text cannot."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return list(value)
+    raise TypeError(f"{name} must be {rule}; got {shown(value)}; {hint}.")
+
+
 def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str, *, name: str = "keep") -> str:
     """Return a letter for each axis of an array; unnamed axes where nothing shares become ``?``."""
     if axes is None:
@@ -156,6 +194,44 @@ def as_axes_tokens_last(axes: object, shape: tuple[int, ...], shared_axes: str) 
     return letters
 
 
+def as_score_axes(axes: object, shape: tuple[int, ...], *, name: str, last: str, of: str) -> str:
+    """Return a letter for each axis of scores that end in ``last``, where ``of`` choose together.
+
+    Unnamed axes become ``?`` where no rows choose together.
+    """
+    rule = f"a string of one letter for each axis of {name}, {' and '.join(map(repr, last))} among"
+    if len(shape) < len(last):
+        raise ValueError(
+            f"{name} must have the axes {last!r}, 'q' for queries and 't' for tokens; got shape "
+            f"{shape}; write such as {name}[None] for one query."
+        )
+    if axes is None:
+        if len(shape) > len(last) and of:
+            raise ValueError(
+                f"axes must name the {len(shape)} axes of {name}, since the rows along {of!r} are "
+                f"chosen together; got {name} of shape {shape} and no axes; write one letter an "
+                f"axis, such as axes={'lh' + last!r}."
+            )
+        return "?" * (len(shape) - len(last)) + last
+    if not isinstance(axes, str):
+        raise TypeError(
+            f"axes must be {rule} them; got {shown(axes)}; write such as axes={'lh' + last!r}."
+        )
+    _refuse_odd_letters("axes", f"{rule} them", axes)
+    if len(axes) != len(shape):
+        raise ValueError(
+            f"axes must be {rule} them; got {axes!r} for {name} of shape {shape}; write "
+            f"{len(shape)} letters."
+        )
+    missing = next((letter for letter in last if letter not in axes), None)
+    if missing is not None:
+        raise ValueError(
+            f"axes must be {rule} them; got {axes!r} without {missing!r}; name the axis of "
+            f"{'queries' if missing == 'q' else 'tokens'} {missing!r}."
+        )
+    return axes
+
+
 def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
     odd = next((letter for letter in value if not (letter.isascii() and letter.isalpha())), None)
     if odd is not None:
@@ -172,14 +248,14 @@ def as_keep(keep: object, name: str = "keep") -> NDArray[np.bool_]:
             "mask; write saved.keep, axes=saved.axes, lengths=saved.lengths, offset=saved.offset."
         )
     array = keep if type(keep) is np.ndarray else as_array(name, keep, _KEEP_RULE)
-    if array.dtype != np.bool_:
-        if array.size == 0 and isinstance(keep, list | tuple):
-            return array.astype(np.bool_)  # an empty list says nothing of its kind
-        array = _booleans_from_integers(name, _with_own_dtype(array), _dtype_name(keep, array))
     if array.ndim == 0:
         raise ValueError(
             f"{name} must have a token axis; got a single value; write such as [True, False]."
         )
+    if array.dtype != np.bool_:
+        if array.size == 0 and isinstance(keep, list | tuple):
+            return array.astype(np.bool_)  # an empty list says nothing of its kind
+        array = _booleans_from_integers(name, _with_own_dtype(array), _dtype_name(keep, array))
     return array
 
 
@@ -204,8 +280,10 @@ def _booleans_from_integers(name: str, array: NDArray[Any], dtype: str) -> NDArr
         raise TypeError(f"{rule}; got an array of {dtype}{_float_hint(name, array)}.")
     if array.size == 0 and kind == "O":
         hint = "write numpy.zeros(0, bool) for no tokens"
-    elif kind == "O":
+    elif kind == "O" and isinstance(array.flat[0], list | tuple | np.ndarray):
         hint = "write kvreclaim.masks.from_list(rows) for rows of different lengths"
+    elif kind == "O":
+        hint = f"write {name}.astype(bool) if every value is True or False"
     elif kind in "USV":
         hint = "write booleans, such as [c == '1' for c in text]"
     else:
@@ -321,6 +399,7 @@ def as_array(name: str, value: object, rule: str) -> NDArray[Any]:
             "read; write a plain array of them, made outside of any tracing."
         ) from error
     if array.dtype.kind == "O" and array.ndim == 0:
+        _refuse_huge(name, array)
         raise TypeError(f"{name} must be {rule}; got {shown(value)}; write an array or a list.")
     return _with_own_dtype(array)
 
@@ -337,7 +416,20 @@ def _from_list(name: str, value: Sequence[Any], rule: str) -> NDArray[Any]:
             f"{name} must be {rule}, in rows of one length; got a list that makes no array; pad "
             "it, as kvreclaim.masks.from_list(rows) does for masks."
         ) from None
+    _refuse_huge(name, array)
     return _with_own_dtype(array)
+
+
+def _refuse_huge(name: str, array: NDArray[Any]) -> None:
+    """Refuse integers for which NumPy has no type."""
+    if array.dtype.kind != "O":
+        return
+    huge = (item for item in array.flat if isinstance(item, int) and item.bit_length() > _BITS)
+    for number in huge:
+        raise ValueError(
+            f"{name} must fit in 64 bits; got an integer of {number.bit_length()}; write a smaller "
+            "one."
+        )
 
 
 def _on_host(value: Any) -> NDArray[Any]:  # noqa: ANN401  # an array of any library
@@ -472,8 +564,8 @@ def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError
     where = f" of sequence {index_text(index)}" if index else ""
     return ValueError(
         f"keep must be False beyond the lengths; got True at token {token}{where}, which has "
-        f"{length} tokens; write the true lengths, or kvreclaim.masks.from_padded(keep, valid) for "
-        "padding on the left."
+        f"{length} token{'s' * (length != 1)}; write the true lengths, or "
+        "kvreclaim.masks.from_padded(keep, valid) for padding on the left."
     )
 
 

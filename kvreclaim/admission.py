@@ -149,7 +149,7 @@ def admit(
     """
     free = _checks.as_count("free_blocks", free_blocks)
     reserve = _checks.as_count("watermark_blocks", watermark_blocks)
-    needs = [_checks.as_count("demands", demand, minimum=1) for demand in demands]
+    needs = _checks.as_demands(demands)
     rule = _checks.as_choice("order", order, ("fifo", "skip", "smallest"))
     exempt = _checks.as_flag("exempt_first", exempt_first)
     queue = (
@@ -493,7 +493,8 @@ def admit_sectors(
 
 
 def _requests(name: str, values: Iterable[Request]) -> list[Request]:
-    requests = list(values)
+    rule, hint = "Requests", "write a list of them, such as [Request(prompt=512, max_new=128)]"
+    requests = _checks.as_items(name, values, rule, hint)
     for request in requests:
         if not isinstance(request, Request):
             raise TypeError(

@@ -194,6 +194,11 @@ class Census:
         True
         """
         names = [field.name for field in attrs.fields(cls)]
+        if not isinstance(fields, Mapping):
+            raise TypeError(
+                f"fields must be what Census.to_dict returned; got {_checks.shown(fields)}; pass "
+                "that dict."
+            )
         if set(fields) != set(names):
             raise ValueError(
                 f"fields must be those of a Census ({', '.join(names)}); got "
@@ -225,7 +230,8 @@ def merge(censuses: Iterable[Census]) -> Census:
     >>> merge(take_census(mask, 2) for mask in ([1, 0, 0, 0], [1, 1])).counts
     (1, 1, 1)
     """
-    parts = list(censuses)
+    hint = "write such as merge([a, b])"
+    parts = _checks.as_items("censuses", censuses, "censuses to be added", hint)
     if not parts:
         raise ValueError(
             "censuses must hold at least one census; got none; write Census.empty(pool)."
@@ -404,6 +410,11 @@ def take_censuses(
     pool = as_pool(pool)
     layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset, pinned=pinned)
     outer = [letter for letter in axes if letter != "t" and letter not in pool.shared_axes]
+    if not isinstance(by, str):
+        raise TypeError(
+            f"by must be letters of axes; got {_checks.shown(by)}; write such as 'l', or call "
+            "take_census for one census of all."
+        )
     for letter in by:
         if letter not in outer or by.count(letter) > 1:
             raise ValueError(

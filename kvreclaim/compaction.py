@@ -361,6 +361,11 @@ def apply_plan(keep: ArrayLike, plan: CompactionPlan) -> NDArray[np.bool_]:
     >>> apply_plan(keep, compaction_plan(keep, 4)).astype(int)
     array([[[0, 0, 0, 0, 1, 1, 1, 1]]])
     """
+    if not isinstance(plan, CompactionPlan):
+        raise TypeError(
+            f"plan must be a CompactionPlan; got {_checks.shown(plan)}; write "
+            "compaction_plan(keep, pool)."
+        )
     layout = _layout.lay_out(keep, plan.pool, axes=plan.axes, lengths=None, offset=0)
     longest = max(plan.lengths, default=0)
     if (layout.num_tables, layout.rows) != (len(plan.lengths), plan.rows_per_table) or (

@@ -252,6 +252,11 @@ def save_masks(
     ...     load_masks(f"{folder}/masks.npz").meta
     {'policy': 'mine'}
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"path must be a path to write to; got {_checks.shown(path)}; write such as "
+            "'masks.npz'."
+        )
     target = os.fspath(path)
     _checks.as_flag("packed", packed)
     if isinstance(keep, Mapping | SavedMasks):

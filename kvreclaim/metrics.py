@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 from numpy.typing import ArrayLike
@@ -524,10 +525,12 @@ def combine(groups: Iterable[tuple[Census, int]], fixed_bytes: int = 0) -> Combi
     >>> combine([(full, 4096), (sliding, 1024)]).physical_reclaim
     0.1
     """
-    pairs = [
-        (census, _checks.as_count("block bytes", block_bytes, minimum=1))
-        for census, block_bytes in groups
-    ]
+    rule, hint = "pairs of a Census and the bytes of a block", "write such as [(census, 4096)]"
+    pairs: list[tuple[Census, int]] = []
+    for pair in _checks.as_items("groups", groups, rule, hint):
+        census, block_bytes = _as_pair(pair, rule, hint)
+        require_census(census)
+        pairs.append((census, _checks.as_count("block bytes", block_bytes, minimum=1)))
     fixed = _checks.as_count("fixed_bytes", fixed_bytes)
     return CombinedBytes(
         num_bytes=fixed + sum(census.num_blocks * size for census, size in pairs),
@@ -535,6 +538,12 @@ def combine(groups: Iterable[tuple[Census, int]], fixed_bytes: int = 0) -> Combi
         num_compacted_bytes=fixed + sum(census.num_packed_blocks * size for census, size in pairs),
         num_packed_bytes=fixed + sum(census.num_floor_blocks * size for census, size in pairs),
     )
+
+
+def _as_pair(pair: object, rule: str, hint: str) -> tuple[Any, Any]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:  # noqa: PLR2004  # a pair
+        return pair[0], pair[1]
+    raise TypeError(f"groups must be {rule}; got {_checks.shown(pair)} among them; {hint}.")
 
 
 def _share(part: int, whole: int) -> float:

@@ -210,8 +210,12 @@ def place(
     (3, 1, 2)
     """
     pool = as_pool(pool)
-    masks = [_one_axis(f"keeps[{i}]", keep) for i, keep in enumerate(keeps)]
-    blocks = [_as_table(i, table, pool) for i, table in enumerate(tables)]
+    each = _checks.as_items("keeps", keeps, "a keep-mask for each sequence", "write a list of them")
+    named = _checks.as_items(
+        "tables", tables, "block ids for each sequence", "write a list of them"
+    )
+    masks = [_one_axis(f"keeps[{i}]", keep) for i, keep in enumerate(each)]
+    blocks = [_as_table(i, table, pool) for i, table in enumerate(named)]
     if len(blocks) != len(masks):
         raise ValueError(
             f"tables must hold one table for each of the {len(masks)} keeps; got {len(blocks)}; "
@@ -467,7 +471,7 @@ def admit_contiguous(
     (0, 2)
     """
     runs = list(free_runs(free))
-    needs = [_checks.as_count("demands", demand, minimum=1) for demand in demands]
+    needs = _checks.as_demands(demands)
     best = _checks.as_choice("fit", fit, ("first", "best")) == "best"
     skip = _checks.as_choice("order", order, ("fifo", "skip")) == "skip"
     admitted: list[int] = []

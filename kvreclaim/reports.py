@@ -293,6 +293,10 @@ def absent_axes(pool: BlockPool, axes: str | None) -> str:
 
 def read_json(text: str) -> Any:  # noqa: ANN401  # whatever the text holds
     """Return what JSON text holds, without the NaN and Infinity that JSON does not have."""
+    if not isinstance(text, str):
+        raise TypeError(
+            f"text must be JSON; got {_checks.shown(text)}; write what to_json returned."
+        )
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (RecursionError, ValueError) as error:

@@ -86,6 +86,11 @@ class Signature:
         ValueError
             For a line that no signature writes.
         """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"text must be the line that a signature prints; got {_checks.shown(text)}; write "
+                "str(...) of it."
+            )
         fields = dict(part.partition(":")[::2] for part in text.strip().split("|"))
         try:
             signature = cls(

@@ -21,20 +21,31 @@ import pytest
 from kvreclaim import (
     BlockPool,
     Census,
+    Report,
+    Signature,
     admission_count,
     admit,
+    admit_contiguous,
+    admit_vllm_v0,
+    apply_plan,
     block_size_from_bytes,
     block_usage,
     blocks_for_moves,
+    combine,
     compaction_cost,
     entry_bytes_for,
     entry_bytes_mla,
+    free_runs,
+    growth_blocks,
     logical_saving,
     merge,
     occupancy,
     physical_reclaim,
+    place,
     pool_usage,
     reclaim_curve,
+    save_masks,
+    step_saving,
     take_census,
     take_censuses,
 )
@@ -576,7 +587,6 @@ FIGURES = {
     "admit from True": (of(admit, True, [1]), TypeError, "free_blocks", "boolean True"),
     "demand 0": (of(admit, 3, [1, 0]), ValueError, "demands", "at least 1", "got 0"),
     "demand 1.5": (of(admit, 3, [1.5]), TypeError, "demands", "float 1.5"),
-    "demands of text": (of(admit, 3, "12"), TypeError, "demands", "str '1'"),
     "watermark -1": (
         of(admit, 3, [1], watermark_blocks=-1),
         ValueError,
@@ -732,3 +742,60 @@ def test_what_cannot_be_read_is_named_and_the_cause_kept() -> None:
     with pytest.raises(TypeError) as info:
         take_census(Broken(), 2)
     assert "another device" in str(info.value.__cause__)
+
+
+NOT_ITERABLE = {
+    "demands 5": (of(admit, 3, 5), TypeError, "demands", "int 5", "[8, 8]"),
+    "demands None": (of(admit, 3, None), TypeError, "demands", "NoneType"),
+    "demands text": (of(admit, 3, "58"), TypeError, "demands", "str '58'"),
+    "contiguous demands": (of(admit_contiguous, [1], 3), TypeError, "demands", "int 3"),
+    "requests 3": (of(admit_vllm_v0, 3, 3, 16), TypeError, "requests", "int 3", "[Request("),
+    "running 3": (of(growth_blocks, 3, 16), TypeError, "running", "int 3"),
+    "by 3": (of(take_censuses, [[1, 0]], 2, axes="bt", by=3), TypeError, "by", "int 3", "'l'"),
+    "by None": (of(take_censuses, [[1]], 2, axes="bt", by=None), TypeError, "by", "take_census"),
+    "fields None": (of(Census.from_dict, None), TypeError, "fields", "Census.to_dict"),
+    "fields in a list": (of(Census.from_dict, [1]), TypeError, "fields", "list [1]"),
+    "one census": (of(merge, CENSUS), TypeError, "censuses", "merge([a, b])"),
+    "merge of 3": (of(merge, 3), TypeError, "censuses", "int 3"),
+    "merge of [3]": (of(merge, [3]), TypeError, "census", "got int"),
+    "groups 3": (of(combine, 3), TypeError, "groups", "int 3", "[(census, 4096)]"),
+    "groups [3]": (of(combine, [3]), TypeError, "groups", "int 3 among them"),
+    "groups of masks": (of(combine, [([1, 0], 4096)]), TypeError, "census", "got list"),
+    "keeps 3": (of(place, 3, [[0]], BlockPool(2, total_blocks=4)), TypeError, "keeps", "int 3"),
+    "tables 3": (of(place, [[1]], 3, BlockPool(2, total_blocks=4)), TypeError, "tables", "int 3"),
+    "signature 3": (of(Signature.parse, 3), TypeError, "text", "int 3"),
+    "plan 3": (of(apply_plan, [1, 0], 3), TypeError, "plan", "compaction_plan(keep, pool)"),
+    "JSON 3": (of(Report.from_json, 3), TypeError, "text", "int 3", "to_json"),
+    "a path 3": (of(save_masks, 3, [1, 0]), TypeError, "path", "int 3", "'masks.npz'"),
+    "free 3": (of(free_runs, 3), ValueError, "free", "a single value"),
+    "before 1": (of(step_saving, 1, [1], 2), ValueError, "before", "a single value"),
+    "keep 3": (of(take_census, 3, 2), ValueError, "keep", "a single value"),
+    "a huge length": (
+        of(take_census, [1, 0], 2, lengths=2**70),
+        ValueError,
+        "lengths",
+        "64 bits",
+        "of 71",
+    ),
+    "huge lengths": (of(take_census, [1, 0], 2, lengths=[2**70]), ValueError, "lengths", "64 bits"),
+    "a huge offset": (of(take_census, [1, 0], 2, offset=-(2**70)), ValueError, "offset", "64 bits"),
+    "objects": (
+        of(take_census, np.array([True, None], object), 2),
+        TypeError,
+        "keep",
+        "keep.astype(bool)",
+    ),
+    "a length of 1": (
+        of(take_census, [1, 1], 2, lengths=1),
+        ValueError,
+        "keep",
+        "token 1, which has 1 token;",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "name", "words"), table(NOT_ITERABLE))
+def test_what_cannot_be_gone_through(
+    call: Call, error: type[Exception], name: str, words: tuple[str, ...]
+) -> None:
+    refused(call, error, name, *words)

@@ -844,7 +844,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "JSON of something else": ("a.json", b'{"a": 1}', "mask 'a' must be a list of 0 and 1"),
     "JSON of texts": ("a.json", b'["1", "0"]', "keep must be True and False"),
     "JSON of floats": ("a.json", b"[1.0, 0.5]", "keep must be True and False"),
-    "JSON of nulls": ("a.json", b"[1, null]", "keep must be True and False.*from_list"),
+    "JSON of nulls": ("a.json", b"[1, null]", "keep must be True and False.*astype"),
     "positions and runs": (
         "a.json",
         of_json(num_tokens=2, kept=[0], runs=[[0, 1]]),

@@ -7,7 +7,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 0.25
 """
 
-from kvreclaim import importance, masks, runtimes
+from kvreclaim import importance, masks, policies, runtimes
 from kvreclaim._version import __version__ as __version__
 from kvreclaim.admission import (
     Request,
@@ -129,6 +129,7 @@ __all__ = [
     "page_reclaim",
     "physical_reclaim",
     "place",
+    "policies",
     "pool_usage",
     "reclaim_curve",
     "reclaim_efficiency",

@@ -11,10 +11,13 @@ import operator
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from numbers import Rational, Real
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Shape: TypeAlias = int | Sequence[int]
+"""A number of tokens, or a shape whose last axis is tokens."""
 
 _BITS: Final = 64  # of the largest integer that NumPy has
 _SHORT: Final = 40  # characters of a value that a message shows whole
@@ -48,6 +51,14 @@ def as_positive(name: str, value: object) -> float:
     number = _as_real(name, value, rule)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be {rule}; got {number}; write one.")
+    return number
+
+
+def as_finite(name: str, value: object) -> float:
+    """Return ``value`` as a finite float."""
+    number = _as_real(name, value, "a finite number")
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number; got {number}; write one.")
     return number
 
 
@@ -332,6 +343,79 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
             "such as 0.0."
         )
     return scores
+
+
+def as_samples(
+    name: str, value: object, *, columns: bool = False
+) -> NDArray[np.float64 | np.int64]:
+    """Return finite numbers, one for each sample; with ``columns`` a row of them for each."""
+    rule = "finite numbers, one for each sample"
+    array = as_array(name, value, rule)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"{name} must be {rule}; got an array of {_dtype_name(value, array)}; write numbers."
+        )
+    if array.ndim != 1 and not (columns and array.ndim == 2 and array.shape[1]):  # noqa: PLR2004  # rows and columns
+        also = ", or of shape (n, k)" if columns else ""
+        raise ValueError(
+            f"{name} must be {rule}, of shape (n,){also}; got shape {array.shape}; write a flat "
+            "list."
+        )
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        raise ValueError(
+            f"{name} must be {rule}; got {np.count_nonzero(wrong)} of {array.size} that are nan or "
+            f"infinite, the first {array[first]} at index {index_text(first)}; leave out the "
+            "samples for which the figure is undefined, and say how many they were."
+        )
+    numbers = array.astype(np.float64) if array.dtype.kind == "f" else as_integers(name, array)
+    return numbers.reshape(-1, 1) if columns and array.ndim == 1 else numbers
+
+
+def as_confidence(value: object) -> float:
+    """Return a confidence level, between 0 and 1."""
+    rule = "a number between 0 and 1, neither of them included"
+    number = _as_real("confidence", value, rule)
+    if not 0 < number < 1:
+        raise ValueError(f"confidence must be {rule}; got {number}; write 0.95 for 95 %.")
+    return number
+
+
+def as_bounds(name: str, value: object, values: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the greatest value that can be, between which all values lie."""
+    rule = "two finite numbers, the lower one first"
+    numbers = as_samples(name, value).tolist()
+    if len(numbers) != 2 or numbers[0] >= numbers[1]:  # noqa: PLR2004  # two of them
+        raise ValueError(f"{name} must be {rule}; got {shown(value)}; write such as (0, 1).")
+    low, high = map(float, numbers)
+    for index, number in enumerate(values):
+        if not low <= number <= high:
+            raise ValueError(
+                f"values must lie within {name}, {low} to {high}; got {number} at index {index}; "
+                "write the bounds of what was measured."
+            )
+    return low, high
+
+
+def refuse_unpaired(name: str, array: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
+    """Refuse arrays of different numbers of samples."""
+    if len(array) != len(other):
+        raise ValueError(
+            f"{name} must have a sample for each of the {len(other)} of {other_name}; got "
+            f"{len(array)}; write both for the same sequences, in the same order."
+        )
+
+
+def refuse_negative(name: str, array: NDArray[Any]) -> None:
+    """Refuse numbers below 0."""
+    wrong = array < 0
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), array.shape)[0]
+        raise ValueError(
+            f"{name} must be at least 0; got {array[wrong][0]} at index {first}; write what there "
+            "was before eviction."
+        )
 
 
 def as_integers(name: str, value: object) -> NDArray[np.int64]:

@@ -8,20 +8,15 @@ where the small ones lie decides which blocks come free. None is negative; all h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _checks
 
-Shape: TypeAlias = int | Sequence[int]
-"""A number of tokens, or a shape whose last axis is tokens."""
-
 
 def lognormal(
-    num_tokens: Shape, sigma: float = 1.0, *, rng: np.random.Generator
+    num_tokens: _checks.Shape, sigma: float = 1.0, *, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return scores ``exp(sigma * z)`` of independent normal z: skewed, without any geometry.
 
@@ -57,7 +52,7 @@ def lognormal(
     return np.exp(width * _checks.as_rng(rng).standard_normal(shape))
 
 
-def uniform(num_tokens: Shape, *, rng: np.random.Generator) -> NDArray[np.float64]:
+def uniform(num_tokens: _checks.Shape, *, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return scores spread evenly over 0 to 1, independent: the mildest skew, without geometry.
 
     Evicting the lowest share q loses ``q^2`` of the whole importance. Parameters and errors are
@@ -72,7 +67,7 @@ def uniform(num_tokens: Shape, *, rng: np.random.Generator) -> NDArray[np.float6
     return 1.0 - _checks.as_rng(rng).random(shape)
 
 
-def exponential(num_tokens: Shape, *, rng: np.random.Generator) -> NDArray[np.float64]:
+def exponential(num_tokens: _checks.Shape, *, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return independent exponential scores of mean 1: a light tail, without geometry.
 
     Evicting the lowest share q loses ``q + (1 - q) ln(1 - q)`` of the whole importance. Parameters
@@ -88,7 +83,7 @@ def exponential(num_tokens: Shape, *, rng: np.random.Generator) -> NDArray[np.fl
 
 
 def pareto(
-    num_tokens: Shape, alpha: float = 1.5, *, rng: np.random.Generator
+    num_tokens: _checks.Shape, alpha: float = 1.5, *, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return independent scores with a power-law tail, ``P(score > x) = x^-alpha`` from 1 up.
 
@@ -107,7 +102,7 @@ def pareto(
 
 
 def two_level(
-    num_tokens: Shape, run: int = 16, share: float = 0.9, *, rng: np.random.Generator
+    num_tokens: _checks.Shape, run: int = 16, share: float = 0.9, *, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return scores of cold and hot runs with strays: clusters as long as a block, not clean.
 
@@ -158,7 +153,7 @@ def two_level(
 
 
 def smooth_field(
-    num_tokens: Shape,
+    num_tokens: _checks.Shape,
     rho: float,
     *,
     scale: float = 48.0,

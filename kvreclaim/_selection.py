@@ -1,0 +1,172 @@
+"""Scores x budget -> which tokens stay: the highest ones; among equals the later ones.
+
+Scores stand as (group, row, token): the rows of a group choose together.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvreclaim import _checks
+
+
+class Scores(NamedTuple):
+    """Scores as groups of rows that choose together, and the way back to the axes they came in."""
+
+    rows: NDArray[np.float64]  # (group, row, token), or (group, row, query, token)
+    sizes: tuple[int, ...]  # sizes of the axes of a mask over them, in the order of `rows`
+    back: tuple[int, ...]  # which of these axes come first, second, ... in the caller's order
+
+    def restore(self, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask over groups and rows, or one for all rows of a group, as the scores came.
+
+        The mask is the caller's own: a copy, which can be written to.
+        """
+        groups, rows = self.rows.shape[:2]
+        whole = np.broadcast_to(keep, (groups, rows, self.rows.shape[-1]))
+        return np.array(whole.reshape(self.sizes).transpose(self.back), order="C")
+
+
+def of_importance(importance: object, axes: object, *, together: str = "") -> Scores:
+    """Check importance, and put the rows along the letters ``together`` in groups."""
+    array = _checks.as_importance(importance)
+    letters = _checks.as_score_axes(axes, array.shape, name="importance", last="t", of=together)
+    return lay_out(array, letters, together=together)
+
+
+def of_attention(
+    attention: object, axes: object, *, together: str = "", num_queries: int | None = None
+) -> Scores:
+    """Check attention, of its last queries alone where no others are read, and group its rows."""
+    array = _checks.as_array("attention", attention, "an array of numbers, queries by tokens")
+    letters = _checks.as_score_axes(axes, array.shape, name="attention", last="qt", of=together)
+    queries = letters.index("q")
+    if array.shape[queries] == 0 and array.shape[letters.index("t")] > 0:
+        raise ValueError(
+            f"attention must have at least one query; got shape {array.shape}, whose axis "
+            f"{queries} is the queries; write the attention that the last tokens pay to all."
+        )
+    name = "attention"
+    if num_queries is not None and num_queries < array.shape[queries]:
+        # A copy of the whole as float64 may be gigabytes.
+        array = array[(slice(None),) * queries + (slice(-num_queries, None),)]
+        name = f"attention (its last {num_queries} queries)"
+    return lay_out(_checks.as_importance(array, name), letters, together=together, last="qt")
+
+
+def lay_out(array: NDArray[np.float64], letters: str, *, together: str, last: str = "t") -> Scores:
+    """Put the axes of scores in order: those of groups, those of a group's rows, the last ones."""
+    rows = [letters.index(letter) for letter in together if letter in letters]
+    ends = [letters.index(letter) for letter in last]
+    groups = [axis for axis in range(len(letters)) if axis not in rows and axis not in ends]
+    of_mask = [*groups, *rows, ends[-1]]
+    shape = array.shape
+    return Scores(
+        rows=array.transpose([*groups, *rows, *ends]).reshape(
+            math.prod(shape[axis] for axis in groups),
+            math.prod(shape[axis] for axis in rows),
+            *(shape[axis] for axis in ends),
+        ),
+        sizes=tuple(shape[axis] for axis in of_mask),
+        back=tuple(int(place) for place in np.argsort(of_mask)),
+    )
+
+
+def highest(scores: NDArray[np.float64], num_kept: int) -> NDArray[np.bool_]:
+    """Return True at the highest scores along the last axis, at most so many; the later of equals.
+
+    Linear in tokens: the lowest score that stays is found by partition, and only where several
+    tokens have that very score are they told apart by position.
+    """
+    tokens = scores.shape[-1]
+    if num_kept >= tokens:
+        return np.ones(scores.shape, np.bool_)
+    if num_kept == 0:
+        return np.zeros(scores.shape, np.bool_)
+    lowest = np.partition(scores, tokens - num_kept, axis=-1)[..., tokens - num_kept, None]
+    keep = scores >= lowest
+    surplus = np.count_nonzero(keep, axis=-1) - num_kept
+    tied = surplus > 0
+    if tied.any():
+        equal = scores[tied] == lowest[tied]
+        keep[tied] &= ~equal | (equal.cumsum(axis=-1) > surplus[tied][:, None])
+    return keep
+
+
+def recent_and_highest(
+    scores: NDArray[np.float64], num_kept: int, recent: int
+) -> NDArray[np.bool_]:
+    """Return True at the last ``recent`` tokens, and at the highest scores before them.
+
+    The scores of those that stay for being recent are not read. A budget that does not reach
+    beyond them pays for as many of the last.
+    """
+    tokens = scores.shape[-1]
+    num_kept = min(num_kept, tokens)
+    before = tokens - min(recent, num_kept)
+    keep = np.ones(scores.shape, np.bool_)
+    keep[..., :before] = highest(scores[..., :before], num_kept - (tokens - before))
+    return keep
+
+
+def pooled(scores: NDArray[np.float64], kernel: int, pooling: str) -> NDArray[np.float64]:
+    """Return each score's sum or maximum over the ``kernel`` neighbours that it is the middle of.
+
+    A sum orders tokens as a mean does, where the zeros beyond the ends are counted.
+    """
+    tokens, side = scores.shape[-1], kernel // 2
+    ends = [*[(0, 0)] * (scores.ndim - 1), (side, side)]
+    padded = np.pad(scores, ends, constant_values=0 if pooling == "avg" else -np.inf)
+    combine = np.add if pooling == "avg" else np.maximum
+    out = padded[..., :tokens].copy()
+    for shift in range(1, kernel):
+        combine(out, padded[..., shift : shift + tokens], out=out)
+    return out
+
+
+def highest_chunks(
+    scores: NDArray[np.float64], chunks: NDArray[np.int64], num_kept: int
+) -> NDArray[np.bool_]:
+    """Return True in the chunks of the highest mean, whole ones but for the last that is chosen.
+
+    ``chunks`` numbers the chunk of each token. The chunk that the budget does not pay for whole
+    keeps its highest tokens. Among equal chunks the later stays, among equal tokens too.
+    """
+    rows, tokens = scores.shape
+    if tokens == 0:
+        return np.ones(scores.shape, np.bool_)
+    count = int(chunks.max(initial=0)) + 1
+    flat = (chunks + np.arange(rows)[:, None] * count).reshape(-1)
+    num_tokens = np.bincount(flat, minlength=rows * count)
+    totals = np.bincount(flat, weights=scores.reshape(-1), minlength=rows * count)
+    means = (totals / np.maximum(num_tokens, 1)).reshape(rows, count)
+    rank = np.empty((rows, count), np.int64)
+    np.put_along_axis(rank, means.argsort(axis=-1, kind="stable"), np.arange(count)[None], axis=-1)
+    order = np.lexsort((scores, np.take_along_axis(rank, chunks, axis=-1)), axis=-1)
+    keep = np.ones(scores.shape, np.bool_)
+    np.put_along_axis(keep, order[:, : max(0, tokens - num_kept)], values=False, axis=-1)
+    return keep
+
+
+def pyramid_budgets(
+    num_layers: int, num_tokens: int, num_kept: int, window: int, beta: Fraction
+) -> list[int]:
+    """Return the budget of each layer: a straight line down, of mean ``num_kept``.
+
+    Layers i and L - 1 - i stand equally far from the mean; halves are rounded to even, so one of
+    them goes up where the other goes down, and the sum is exact.
+    """
+    low = num_kept / beta
+    high = 2 * num_kept - low
+    if high >= num_tokens - window:
+        high = Fraction(num_tokens - window)
+        low = 2 * num_kept - high
+    if num_layers == 1 or not num_tokens >= high >= low >= window:
+        return [num_kept] * num_layers
+    step = (high - low) / (num_layers - 1) if num_layers else Fraction(0)
+    return [round(high - layer * step) for layer in range(num_layers)]

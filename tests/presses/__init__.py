@@ -1,0 +1,1 @@
+"""The presses of kvpress: what they are asked, and which tokens they kept."""

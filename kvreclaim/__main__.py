@@ -111,7 +111,7 @@ def _report(options: argparse.Namespace) -> _Answer:
     if options.format == "table" and len(reports) == 1:
         ((name, report),) = reports.items()
         return f"{printable(name)}\n{report}", missed
-    comparison = compare(reports, force=True)
+    comparison = compare(reports, force=True, replicates=_replicates(counted))
     return {**_FORMATS, "table": Comparison.to_rows}[options.format](comparison), missed
 
 
@@ -127,12 +127,14 @@ def _compare(options: argparse.Namespace) -> _Answer:
             )
         counted = inputs.count(masks, [pool], options)
     reports: dict[str, Report] = {}
+    parts: dict[str, Counted | inputs.SavedReport] = {}
     for name, each in named.items():
-        if isinstance(each, Report):
-            reports[name] = each
+        if isinstance(each, inputs.SavedReport):
+            reports[name], parts[name] = each.report, each
         else:
             reports |= _reports_of(counted[name], options)
-    comparison = compare(reports, force=options.force)
+            parts |= counted[name]
+    comparison = compare(reports, force=options.force, replicates=_replicates(parts))
     return _FORMATS[options.format](comparison), _missed(reports, options.fail_under)
 
 
@@ -206,7 +208,7 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
         counted = inputs.count(masks, pools, options)
     reports: dict[str, Report] = {}
     for parts in counted.values():
-        for part, (axes, censuses) in parts.items():
+        for part, (axes, censuses, _) in parts.items():
             for name, census in zip(names, censuses, strict=True):
                 label = name if len(masks) == 1 and len(parts) == 1 else f"{part} {name}"
                 reports |= _reports_of({label: Counted(axes, [census])}, options)
@@ -218,7 +220,7 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
 
 def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:
     reports = {}
-    for name, (axes, censuses) in counted.items():
+    for name, (axes, censuses, _) in counted.items():
         try:
             reports[name] = Report.from_census(
                 censuses[0],
@@ -228,6 +230,15 @@ def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> 
         except ValueError as error:  # a pool too small for these masks
             raise ValueError(f"{name}: {error}") from None
     return reports
+
+
+def _replicates(parts: Mapping[str, Counted | inputs.SavedReport]) -> dict[str, list[str]]:
+    """Return which rows are of several sequences, or seeds, of one thing."""
+    groups: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        if part.replicate_of is not None:
+            groups.setdefault(part.replicate_of, []).append(name)
+    return {name: rows for name, rows in groups.items() if len(rows) > 1}
 
 
 def _tokens_last(saved: SavedMasks) -> SavedMasks:

@@ -6,19 +6,27 @@ import json
 import math
 import platform
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import numpy as np
 
+from kvreclaim import _summary_tables
 from kvreclaim._render import tables
 from kvreclaim._render.tables import Table
+from kvreclaim._saved_reports import SCHEMA_VERSION, groups_in, items_in, reports_in
 from kvreclaim._version import __version__
-from kvreclaim.reports import Report, read_json
+from kvreclaim.replicates import (
+    FigureSummary,
+    Replicates,
+    as_replicates,
+    paired_differences,
+    same_sequences,
+    summarize_reports,
+)
+from kvreclaim.reports import Report
 from kvreclaim.signature import Signature, line_of
-
-SCHEMA_VERSION: Final = 1
 
 # The name of a figure above a column of values; the text before a row of them.
 _MAIN: Final = {
@@ -47,11 +55,13 @@ _OTHERS: Final = {
     "held_bytes": "bytes held",
     "reclaimed_bytes": "  reclaimed",
 }
+_LABELS: Final = {name: label for name, (_, label) in _MAIN.items()} | _OTHERS
 FIGURES: Final = (*_MAIN, *_OTHERS)
 """The names of a report's figures."""
 
 _STARTS_A_GROUP: Final = ("reclaim_efficiency", "reclaimed", "pool_usage_before", "held_bytes")
 _INCIDENTAL: Final = ("entry", "v")  # fields in which comparable signatures may differ
+_CONFIDENCE: Final = 0.95
 
 
 @attrs.frozen
@@ -64,31 +74,82 @@ class Comparison:
         What each report is of.
     reports
         The reports, in the same order.
+    replicates
+        Which of them are summarized together.
     """
 
     names: tuple[str, ...]
     reports: tuple[Report, ...]
+    replicates: tuple[Replicates, ...] = ()
+
+    def summaries(self, confidence: float = _CONFIDENCE) -> dict[str, dict[str, FigureSummary]]:
+        """Return what each figure comes to over each of `replicates`, as `summarize_reports` does.
+
+        Examples
+        --------
+        >>> from kvreclaim import report
+        >>> reports = {str(seed): report([1, 0] * seed, 2) for seed in (1, 2)}
+        >>> both = compare(reports, replicates={"scatter": ["1", "2"]})
+        >>> both.summaries()["scatter"]["logical_saving"].pooled.mean
+        0.5
+        """
+        return {
+            each.name: summarize_reports(self._reports_of(each), confidence)
+            for each in self.replicates
+        }
+
+    def differences(self, confidence: float = _CONFIDENCE) -> dict[str, dict[str, FigureSummary]]:
+        """Return the `paired_differences` of all further `replicates` from the first, by name.
+
+        Those that cannot be of the same sequences are left out.
+        """
+        if not self.replicates:
+            return {}
+        first, *others = self.replicates
+        base = self._reports_of(first)
+        return {
+            each.name: paired_differences(self._reports_of(each), base, confidence)
+            for each in others
+            if same_sequences(self._reports_of(each), base)
+        }
+
+    def _reports_of(self, replicates: Replicates) -> list[Report]:
+        return [self.reports[row] for row in replicates.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all reports as built-in numbers, with what made them; undefined figures are None.
 
         ``data/report.schema.json`` in the package is its JSON schema.
         """
+        summaries = {"summaries": self._summaries()} if self.replicates else {}
         return {
             "schema_version": SCHEMA_VERSION,
             "reports": [
                 {"source": name} | report.to_dict()
                 for name, report in zip(self.names, self.reports, strict=True)
             ],
+            **summaries,
             "environment": _environment(),
         }
+
+    def _summaries(self) -> list[dict[str, Any]]:
+        differences = self.differences()
+        return [
+            {
+                "source": each.name,
+                "reports": [self.names[row] for row in each.rows],
+                "metrics": _plain(figures),
+                "less_first": _plain(differences[each.name]) if each.name in differences else None,
+            }
+            for each, figures in zip(self.replicates, self.summaries().values(), strict=True)
+        ]
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON."""
         return json.dumps(self.to_dict(), allow_nan=False, indent=2)
 
     def to_json_lines(self) -> str:
-        """Return each report as a line of JSON, the same as in `to_dict`."""
+        """Return each report as a line of JSON, the same as in `to_dict`, without summaries."""
         return "\n".join(json.dumps(each, allow_nan=False) for each in self.to_dict()["reports"])
 
     @classmethod
@@ -102,7 +163,8 @@ class Comparison:
         ValueError
             For anything else, and for figures that are not those of the counts beside them.
         """
-        found = [fields for item in _items(text) for fields in _reports_in(item)]
+        items = items_in(text)
+        found = [fields for item in items for fields in reports_in(item)]
         if not found:
             raise ValueError("text must hold at least one report; got none; write compare(...).")
         reports = []
@@ -111,11 +173,16 @@ class Comparison:
                 reports.append(Report.from_dict(fields))
             except ValueError as error:
                 raise ValueError(f"report {number}: {error}") from None
-        names = (str(fields.get("source", "report")) for fields in found)
-        return cls(unique(names), tuple(reports))
+        names = unique(str(fields.get("source", "report")) for fields in found)
+        named = dict(zip(names, reports, strict=True))
+        return cls(names, tuple(reports), as_replicates(groups_in(items[0]), named))
 
     def to_csv(self) -> str:
-        """Return a row for each report: every figure in full precision, empty where undefined."""
+        """Return a row for each report: every figure in full precision, empty where undefined.
+
+        Summaries follow in rows whose column ``summary``, there only where they are, says which of
+        their numbers it is: pooled, low, high, method, mean, sd or n.
+        """
         rows: list[dict[str, str]] = []
         for name, report in zip(self.names, self.reports, strict=True):
             written = report.to_dict()
@@ -123,6 +190,15 @@ class Comparison:
             numbers = {key: count for key, count in counts.items() if isinstance(count, int)}
             cells = {"source": name} | written.pop("metrics") | numbers | written
             rows.append({key: "" if cell is None else str(cell) for key, cell in cells.items()})
+        if self.replicates:
+            rows = [{"source": row["source"], "summary": ""} | row for row in rows]
+            rows += [
+                dict.fromkeys(rows[0], "")
+                | {"source": name, "summary": kind}
+                | _summary_tables.in_csv(cells)
+                for name, figures in self._summarized([each.name for each in self.replicates])
+                for kind, cells in _summary_tables.by_kind(figures).items()
+            ]
         return tables.as_csv(Table(list(rows[0]), [list(row.values()) for row in rows]))
 
     def to_markdown(self) -> str:
@@ -142,7 +218,7 @@ class Comparison:
 
     def to_rows(self) -> str:
         """Return a row for each report, of as many figures as fit into 80 columns."""
-        return self._as_text(*self._as_rows())
+        return self._as_text(*self._as_rows(summarized=False))
 
     def __str__(self) -> str:
         """Return a column for each report, of all figures, if that fits into 80 columns; or rows.
@@ -157,10 +233,37 @@ class Comparison:
     def _as_text(self, signature: str, table: Table) -> str:
         prefix, _ = self._short_names()
         lines = [prefix] if prefix else []
-        return "\n".join([*lines, tables.as_text(table), "", *self._notes(), signature])
+        lines += [tables.as_text(table), "", *self._summary_lines(), *self._notes(), signature]
+        return "\n".join(lines)
 
     def _short_names(self) -> tuple[str, list[str]]:
         return tables.without_prefix([tables.printable(name) for name in self.names])
+
+    def _short_names_of_replicates(self) -> list[str]:
+        """Return their names without the folder or the file that all the reports lie in."""
+        prefix, _ = self._short_names()
+        names = (tables.printable(each.name) for each in self.replicates)
+        return [name.removeprefix(prefix) or name for name in names]
+
+    def _summarized(self, names: Sequence[str]) -> Iterator[tuple[str, dict[str, FigureSummary]]]:
+        """Yield the summary of each of the replicates under its name, and then the differences."""
+        yield from zip(names, self.summaries().values(), strict=True)
+        called = {each.name: name for each, name in zip(self.replicates, names, strict=True)}
+        for name, figures in self.differences().items():
+            yield f"{called[name]} less {names[0]}", figures
+
+    def _summary_lines(self) -> Iterator[str]:
+        methods = set()
+        shown = self._values("")
+        for name, figures in self._summarized(self._short_names_of_replicates()):
+            given = {key: figures[key] for key in FIGURES if key in shown and key in figures}
+            yield name
+            yield tables.as_text(_summary_tables.as_table(given, _LABELS))
+            yield ""
+            methods |= {figure.interval.method for figure in given.values()}
+        if self.replicates:
+            yield from _summary_tables.legend(methods)
+            yield ""
 
     def _signature(self) -> tuple[str, dict[str, list[str]]]:
         """Return the signature, starred where the reports differ, and what each has there."""
@@ -195,7 +298,7 @@ class Comparison:
                 tables.WIDTH,
             )
 
-    def _as_rows(self, undefined: str = "nan") -> tuple[str, Table]:
+    def _as_rows(self, undefined: str = "nan", *, summarized: bool = True) -> tuple[str, Table]:
         signature, differing = self._signature()
         main = {
             _MAIN[name][0]: cells
@@ -203,20 +306,32 @@ class Comparison:
             if name in _MAIN
         }
         columns = {"": self._short_names()[1]} | differing | main
-        return signature, Table(list(columns), list(zip(*columns.values(), strict=True)))
+        rows = list(zip(*columns.values(), strict=True))
+        if summarized:
+            figures = [name for name in _MAIN if name in self._values("")]
+            rows += [
+                (f"{name}, {kind}", *[""] * len(differing), *cells)
+                for name, found in self._summarized(self._short_names_of_replicates())
+                for kind, cells in _summary_tables.rows(found, figures, undefined).items()
+            ]
+        return signature, Table(list(columns), rows)
 
     def _as_columns(self) -> tuple[str, Table]:
         signature, differing = self._signature()
         rows = [[name, *cells] for name, cells in differing.items()]
-        labels = {name: label for name, (_, label) in _MAIN.items()} | _OTHERS
         for name, cells in self._values("nan").items():
             if name in _STARTS_A_GROUP:
                 rows.append([])
-            rows.append([labels[name], *cells])
+            rows.append([_LABELS[name], *cells])
         return signature, Table(["", *self._short_names()[1]], rows)
 
 
-def compare(reports: Mapping[str, Report], *, force: bool = False) -> Comparison:
+def compare(
+    reports: Mapping[str, Report],
+    *,
+    force: bool = False,
+    replicates: Mapping[str, Sequence[str]] | None = None,
+) -> Comparison:
     r"""Return reports side by side, which must hold under one pool.
 
     Parameters
@@ -225,14 +340,19 @@ def compare(reports: Mapping[str, Report], *, force: bool = False) -> Comparison
         Reports by name.
     force
         True: also reports whose figures say different things.
+    replicates
+        Reports of the same thing over sequences, or over seeds: what they are of, and the names of
+        its reports. Each such list is summarized, and compared with the first one where both are
+        of the same sequences in the same order. Layers and heads of one sequence are no replicates.
 
     Raises
     ------
     TypeError
-        For what is no dict of reports.
+        For what is no dict of reports, or of lists of their names.
     ValueError
         For no reports; without `force`, for signatures that differ in more than ``entry`` and
-        ``v``, and for requests of different sizes.
+        ``v``, and for requests of different sizes; for replicates that name no report, one twice,
+        or such as do not add up.
 
     Examples
     --------
@@ -261,7 +381,8 @@ def compare(reports: Mapping[str, Report], *, force: bool = False) -> Comparison
                 f"reports must hold under one pool to be compared; got {one} for {first!r} and "
                 f"{two} for {name!r}; measure both alike, or write force=True (--force)."
             )
-    return Comparison(tuple(named), tuple(named.values()))
+    groups = {} if replicates is None else replicates
+    return Comparison(tuple(named), tuple(named.values()), as_replicates(groups, named))
 
 
 def _as_reports(reports: object) -> dict[str, Report]:
@@ -297,33 +418,11 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _items(text: str) -> list[Any]:
-    """Return what each line holds, where the first one holds something whole; else the text."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) > 1 and lines[0].rstrip().endswith("}"):
-        return [read_json(line) for line in lines]
-    return [read_json(text)]
-
-
-def _reports_in(item: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # whatever JSON held
-    """Return the reports in a document of several; or the item, which should be one."""
-    found = item.get("reports", [item]) if isinstance(item, dict) else None
-    if not isinstance(found, list) or not all(isinstance(fields, dict) for fields in found):
-        raise ValueError(
-            "text must be a JSON object of reports; got other JSON; write it with to_json, or with "
-            "kvreclaim report --format json."
-        )
-    version = item.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
-        raise ValueError(
-            f"schema_version must be {SCHEMA_VERSION}; got {version!r}; read it with the kvreclaim "
-            "that wrote it."
-        )
-    return found
+def _plain(figures: Mapping[str, FigureSummary]) -> dict[str, dict[str, Any]]:
+    return {name: figure.to_dict() for name, figure in figures.items()}
 
 
 def _environment() -> dict[str, str]:
-
     return {
         "kvreclaim": __version__,
         "numpy": np.__version__,

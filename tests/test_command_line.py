@@ -244,6 +244,125 @@ def test_a_row_for_each_index(capsys: pytest.CaptureFixture[str], masks: Path) -
     assert "axes must name the axes of the mask" in message
 
 
+@pytest.fixture
+def seeds(tmp_path: Path) -> Path:
+    """A file of two masks of five seeds, two layers and 64 tokens, and one of longer sequences."""
+    path = tmp_path / "seeds.npz"
+    rng = np.random.default_rng(1)
+    scatter = rng.random((5, 2, 64)) < 0.5
+    window = np.arange(64) >= rng.integers(24, 40, (5, 1, 1)) + np.zeros((5, 2, 1), int)
+    longer = np.arange(80) >= rng.integers(24, 40, (5, 2, 1))
+    save_masks(
+        path,
+        {
+            "window": SavedMasks(window, None, "slt", {}),
+            "scatter": SavedMasks(scatter, None, "slt", {}),
+            "longer": SavedMasks(longer, None, "slt", {}),
+        },
+    )
+    return path
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_seeds_are_summarized_below_their_rows(
+    command: str, capsys: pytest.CaptureFixture[str], seeds: Path
+) -> None:
+    text = run(capsys, command, seeds, "--by", "s", "--block-size", 4)
+    lines = text.splitlines()
+    assert max(map(len, lines[1:-1])) <= 80
+    for title in ("window", "scatter", "longer", "scatter less window"):
+        assert lines.count(title) == 1
+    assert "longer less window" not in lines
+    keep = load_masks(seeds, array="window").keep
+    counts = [kvreclaim.take_census(each, 4, axes="lt") for each in keep]
+    whole = sum(c.num_freed_blocks for c in counts) / sum(c.num_blocks for c in counts)
+    row = next(line for line in lines[lines.index("window") :] if line.startswith("comes back"))
+    assert row.split()[4] == f"{whole:.3f}"
+    assert row.split()[-2:] == ["5", "t"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_has_the_summaries(
+    form: str, capsys: pytest.CaptureFixture[str], seeds: Path
+) -> None:
+    options = ("--by", "s", "--block-size", 4, "--array", "window", "--format", form)
+    text = run(capsys, "report", seeds, *options)
+    plain = [
+        kvreclaim.report(keep, 4, axes="lt") for keep in load_masks(seeds, array="window").keep
+    ]
+    mean = sum(figures.physical_reclaim for figures in plain) / 5
+    if form == "json":
+        (only,) = json.loads(text)["summaries"]
+        assert only["source"] == f"{seeds}:window"
+        assert only["reports"] == [f"{seeds}:window s={seed}" for seed in range(5)]
+        assert only["metrics"]["physical_reclaim"]["each"]["mean"] == pytest.approx(mean)
+    elif form == "jsonl":
+        assert "summaries" not in text
+        assert len(text.splitlines()) == 5
+    else:
+        assert f"{mean:.3f}" in text or "pooled" in text
+        assert (
+            len(Comparison.from_json(run(capsys, "report", seeds, *options[:-1], "json")).reports)
+            == 5
+        )
+
+
+def test_only_sequences_or_seeds_are_summarized(
+    capsys: pytest.CaptureFixture[str], seeds: Path, tmp_path: Path
+) -> None:
+    def groups(path: Path, by: str, *options: object) -> dict[str, list[str]]:
+        asked = ("--share", "h", "--by", by, "--format", "json", *options)
+        written = json.loads(run(capsys, "report", path, *asked))
+        return {
+            each["source"].rpartition(":")[2]: [name.partition(":")[2] for name in each["reports"]]
+            for each in written.get("summaries", ())
+        }
+
+    window = ("--array", "window")
+    assert groups(seeds, "l", *window) == {}
+    assert groups(seeds, "sl", *window) == {
+        f"window l={layer}": [f"window s={seed} l={layer}" for seed in range(5)] for layer in (0, 1)
+    }
+    path = tmp_path / "both.npz"
+    save_masks(path, {"a": SavedMasks(np.ones((2, 3, 8), bool), None, "bst", {})})
+    assert groups(path, "b") == {"a": ["a b=0", "a b=1"]}
+    assert groups(path, "bs") == {}
+    save_masks(path, {"a": SavedMasks(np.ones((1, 8), bool), None, "bt", {})})
+    assert groups(path, "b") == {}
+
+
+def test_saved_summaries_are_compared(
+    capsys: pytest.CaptureFixture[str], seeds: Path, tmp_path: Path
+) -> None:
+    saved = [tmp_path / f"{name}.json" for name in ("window", "scatter")]
+    options = ("--by", "s", "--block-size", 4)
+    for path in saved:
+        written = ("--array", path.stem, "--format", "json", "-o", path)
+        run(capsys, "report", seeds, *options, *written)
+    again = json.loads(run(capsys, "compare", *saved, "--format", "json"))["summaries"]
+    straight = json.loads(run(capsys, "compare", seeds, *options, "--format", "json"))["summaries"]
+    assert [each["source"] for each in again] == [f"{path}:{seeds}:{path.stem}" for path in saved]
+    for one, other in zip(again, straight[:2], strict=True):
+        assert one["metrics"] == other["metrics"]
+        assert one["less_first"] == other["less_first"]
+    twice = json.loads(run(capsys, "compare", saved[0], saved[0], "--format", "json"))["summaries"]
+    assert [len(each["reports"]) for each in twice] == [5, 5]
+    mixed = run(capsys, "compare", saved[0], seeds, "--array", "scatter", *options)
+    assert f"\nseeds.npz:scatter less window.json:{seeds}:window\n" in mixed
+
+
+def test_a_threshold_is_for_each_row_not_for_their_mean(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "seeds.npy"
+    np.save(path, np.arange(64) >= np.array([[16], [48]]))
+    options = ("report", str(path), "--axes", "st", "--by", "s", "--share", "none")
+    assert main([*options, "--fail-under", "physical_reclaim=0.5"]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"kvreclaim: {path} s=0: physical_reclaim is 0.25, under 0.5\n"
+    assert out == run(capsys, *options)
+
+
 def test_lengths_and_offsets_are_numbers_or_a_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

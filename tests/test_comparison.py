@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from strategies import Case, cases
 import kvreclaim
 from kvreclaim import BlockPool, Report, report
 from kvreclaim._render.tables import printable
+from kvreclaim._summary_tables import shown
 from kvreclaim.comparison import FIGURES, Comparison, compare, unique
 
 SCHEMA: dict[str, Any] = json.loads(
@@ -157,6 +159,228 @@ def test_absent_letters_are_named() -> None:
     assert "no axis of every mask" in str(compare({"flat": reports["flat"]}))
 
 
+def over_seeds(*policies: str, seeds: int = 4) -> Comparison:
+    """Masks of half of 256 tokens, all in one place or all over, of several seeds."""
+    rng = np.random.default_rng(4)
+    reports, replicates = {}, {}
+    for policy in policies:
+        names = [f"{policy} s={seed}" for seed in range(seeds)]
+        for name in names:
+            keep = np.arange(256) >= 128 + rng.integers(-9, 9)
+            placed = rng.permutation(keep) if policy == "scatter" else keep
+            reports[name] = report(placed, 16)
+        replicates[policy] = names
+    return compare(reports, replicates=replicates)
+
+
+def test_summaries_stand_below_the_reports() -> None:
+    comparison = over_seeds("window", "scatter")
+    text = str(comparison)
+    plain = str(attrs.evolve(comparison, replicates=())).splitlines()
+    lines = text.splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[: len(plain) - 2] == plain[:-2]
+    assert lines[-2:-1] == plain[-2:-1]
+    assert lines[-1] == plain[-1]
+    titles = ["window", "scatter", "scatter less window"]
+    assert [line for line in lines if line in titles] == titles
+    window = text.partition("\nwindow\n")[2].partition("\n\n")[0]
+    figure = comparison.summaries()["window"]["logical_saving"]
+    assert figure.pooled is not None
+    ends = (figure.pooled.mean, figure.pooled.low, figure.pooled.high)
+    numbers = [f"{number:.3f}" for number in (*ends, figure.each.mean, figure.each.sd)]
+    assert as_rows(window)["logical saving"] == [*numbers, "4", "t"]
+    assert window.splitlines()[0].split() == ["95", "%", "each:"]
+    assert window.splitlines()[1].split() == ["pooled", "from", "to", "mean", "sd", "n", "by"]
+    alone = as_rows(str(compare({"": comparison.reports[0]})))
+    labels = [label for label, cells in alone.items() if len(cells) == 1]
+    assert list(as_rows(window))[2:] == labels
+    paired = comparison.differences()["scatter"]["physical_reclaim"]
+    assert paired.pooled is not None
+    less = as_rows(text.partition("\nscatter less window\n")[2].partition("\n\n")[0])
+    assert less["comes back in place"][0] == f"{paired.pooled.mean:.3f}"
+    assert less.keys() >= {"logical saving", "comes back in place"}
+    assert "packed" not in less
+
+
+def test_a_legend_says_how_intervals_were_made() -> None:
+    text = str(over_seeds("scatter"))
+    for words in (
+        "pooled: the ratio of sums",
+        "\nCP: from counts",
+        "\nsame: all alike",
+        "\n-: no ",
+    ):
+        assert words in text
+    assert "\nKG: " not in text
+    assert "\n3/n: " not in text
+
+
+def test_many_reports_have_their_summaries_below_too() -> None:
+    text = str(over_seeds("window", "scatter", seeds=12))
+    lines = text.splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[2].startswith("window s=0")
+    assert "scatter less window" in lines
+
+
+def test_large_numbers_fit() -> None:
+    pool = BlockPool(16, entry_bytes=10**9)
+    reports = {str(seed): report(np.arange(256) >= seed, pool) for seed in (64, 128)}
+    lines = str(compare(reports, replicates={"window": list(reports)})).splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    row = next(line for line in lines[lines.index("window") :] if line.startswith("bytes held"))
+    assert row.split()[-3:] == ["1.6e+11", "4.525e+10", "2"]
+
+
+def test_other_sequences_have_no_paired_difference() -> None:
+    reports = {str(n): report(np.ones(n, bool), 16) for n in (64, 65, 128, 129)}
+    replicates = {"short": ["64", "65"], "long": ["128", "129"], "again": ["64", "65"]}
+    comparison = compare(reports, replicates=replicates)
+    assert list(comparison.differences()) == ["again"]
+    written = json.loads(comparison.to_json())["summaries"]
+    assert [each["less_first"] is None for each in written] == [True, True, False]
+
+
+def test_json_has_the_summaries_and_the_differences() -> None:
+    comparison = over_seeds("window", "scatter")
+    first, second = json.loads(comparison.to_json())["summaries"]
+    assert (first["source"], first["reports"]) == ("window", [f"window s={n}" for n in range(4)])
+    assert sorted(first["metrics"]) == sorted(FIGURES)
+    figure = comparison.summaries()["scatter"]["packed_reclaim"]
+    assert second["metrics"]["packed_reclaim"] == figure.to_dict()
+    paired = comparison.differences()["scatter"]["physical_reclaim"]
+    assert second["less_first"]["physical_reclaim"] == paired.to_dict()
+    assert "summaries" not in attrs.evolve(comparison, replicates=()).to_dict()
+    assert Comparison.from_json(comparison.to_json()) == comparison
+    lines = comparison.to_json_lines()
+    assert Comparison.from_json(lines) == attrs.evolve(comparison, replicates=())
+
+
+def test_csv_says_which_number_of_a_summary_a_row_is() -> None:
+    comparison = over_seeds("window", "scatter")
+    rows = list(csv.DictReader(io.StringIO(comparison.to_csv(), newline="")))
+    assert [row["summary"] for row in rows[:8]] == [""] * 8
+    kinds = ["pooled", "low", "high", "method", "mean", "sd", "n"]
+    assert [row["summary"] for row in rows[8:]] == kinds * 3
+    found = {(row["source"], row["summary"]): row for row in rows}
+    figure = comparison.summaries()["window"]["physical_reclaim"]
+    assert figure.pooled is not None
+    for kind, value in (
+        ("pooled", figure.pooled.mean),
+        ("low", figure.pooled.low),
+        ("high", figure.pooled.high),
+        ("mean", figure.each.mean),
+        ("sd", figure.each.sd),
+    ):
+        assert float(found["window", kind]["physical_reclaim"]) == value
+    assert found["window", "n"]["physical_reclaim"] == "4"
+    assert found["window", "method"]["physical_reclaim"] == figure.pooled.method
+    assert found["scatter", "mean"]["effective_tokens_per_block"] == ""
+    assert found["scatter less window", "pooled"]["packed_reclaim"] == ""
+    assert float(found["scatter less window", "mean"]["physical_reclaim"]) < 0
+    assert found["window", "pooled"]["num_blocks"] == ""
+
+
+def test_n_is_how_many_define_a_figure() -> None:
+    masks = {"a": WINDOW, "b": np.arange(256) >= 64, "c": np.ones(256, bool)}
+    reports = {name: report(keep, 16) for name, keep in masks.items()}
+    comparison = compare(reports, replicates={"all": list(masks)})
+    text = str(comparison).partition("\nall\n")[2]
+    assert as_rows(text)["reclaim efficiency"][-2:] == ["2", "same"]
+    assert as_rows(text)["logical saving"][-2:] == ["3", "t"]
+    rows = csv.DictReader(io.StringIO(comparison.to_csv(), newline=""))
+    (counted,) = (row for row in rows if row["summary"] == "n")
+    assert (counted["reclaim_efficiency"], counted["logical_saving"]) == ("2", "3")
+
+
+def test_confidence_is_that_asked_for() -> None:
+    comparison = over_seeds("window", "scatter")
+    for found in (comparison.summaries(0.8)["window"], comparison.differences(0.8)["scatter"]):
+        assert found["physical_reclaim"].interval.confidence == 0.8
+        assert found["physical_reclaim"].each.confidence == 0.8
+
+
+def test_summaries_keep_the_columns_of_pools_that_differ() -> None:
+    pools = {"small": BlockPool(16), "large": BlockPool(32)}
+    reports = {
+        f"{name} {seed}": report(np.arange(256) >= seed, pool)
+        for name, pool in pools.items()
+        for seed in (64, 128)
+    }
+    replicates = {name: [f"{name} 64", f"{name} 128"] for name in pools}
+    comparison = compare(reports, force=True, replicates=replicates)
+    lines = comparison.to_markdown().splitlines()
+    assert {line.count("|") for line in lines[:-2]} == {11}
+    assert lines[6].startswith("| small, pooled |  | 0.375 | 0.375 |")
+    assert comparison.differences() == {}
+
+
+def test_nothing_is_shown_as_less_than_nothing() -> None:
+    assert [shown(number) for number in (-1e-9, 0.25, -2e6, math.nan, math.inf, 3, None)] == [
+        "0.000",
+        "0.250",
+        "-2e+06",
+        "nan",
+        "inf",
+        "3",
+        "",
+    ]
+
+
+def test_papers_and_pages_get_rows_of_a_summary() -> None:
+    comparison = over_seeds("window", "scatter")
+    lines = comparison.to_markdown().splitlines()
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines[:-2]} == {10}
+    kinds = ["pooled", "95 % from", "95 % to", "mean", "sd"]
+    names = [line.split(" | ")[0].removeprefix("| ") for line in lines[10:-2]]
+    titles = ("window", "scatter", "scatter less window")
+    assert names == [f"{title}, {kind}" for title in titles for kind in kinds]
+    figure = comparison.summaries()["window"]["logical_saving"]
+    assert lines[13].split(" | ")[1] == f"{figure.each.mean:.3f}"
+    text = comparison.to_latex()
+    assert r"window, 95 \% from & " in text
+    assert "nan" not in text
+    assert r" & -- & " in text.partition("scatter, 95")[2]
+
+
+@pytest.mark.parametrize(
+    ("replicates", "error", "words"),
+    [
+        ({"a": ["1", "x"]}, ValueError, "replicates must be lists .*; got 'x', which is none, for"),
+        ({"a": []}, ValueError, "replicates must be lists of names .*; got none, for 'a'; write"),
+        ({"a": ["1", "1"]}, ValueError, "replicates must be .*; got one twice, for 'a'; write"),
+        ({"a": "12"}, TypeError, "replicates must be lists of names of reports by name; got dict"),
+        ({"a": [1]}, TypeError, "replicates must be lists of names of reports by name; got dict"),
+        ({1: ["1"]}, TypeError, "replicates must be lists of names of reports by name; got dict"),
+        (
+            ["1"],
+            TypeError,
+            r"replicates must be lists of names .*; got list \['1'\]; write such as",
+        ),
+        ({"a": ["1", "2"]}, ValueError, "censuses must be of one pool to be added"),
+    ],
+)
+def test_replicates_that_are_none(
+    replicates: dict[str, list[str]], error: type[Exception], words: str
+) -> None:
+    reports = {"1": report(WINDOW, 16), "2": report(WINDOW, 8)}
+    with pytest.raises(error, match=words):
+        compare(reports, force=True, replicates=replicates)
+
+
+@pytest.mark.parametrize(
+    "summaries", [3, [3], [{}], [{"source": "a"}], [{"source": "a", "reports": 3}]]
+)
+def test_damaged_summaries_are_refused(summaries: Any) -> None:  # noqa: ANN401  # whatever JSON holds
+    written = over_seeds("window").to_dict() | {"summaries": summaries}
+    with pytest.raises(ValueError, match="summaries must each have a source and reports; got othe"):
+        Comparison.from_json(json.dumps(written))
+    written["summaries"] = [{"source": "a", "reports": ["none"]}]
+    with pytest.raises(ValueError, match="got 'none', which is none, for 'a'"):
+        Comparison.from_json(json.dumps(written))
+
+
 SOURCES = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
@@ -165,7 +389,7 @@ def compared(masks: dict[str, Case], request: int | None = None) -> Comparison:
         name: report(case.keep, case.pool, **case.said, blocks_per_request=request)
         for name, case in masks.items()
     }
-    return compare(reports, force=True)
+    return compare(reports, force=True, replicates={name: [name] for name in reports})
 
 
 MASKS = st.dictionaries(SOURCES, cases(), min_size=1, max_size=2)
@@ -177,7 +401,8 @@ def test_json_is_read_back(masks: dict[str, Case], request: int | None) -> None:
     text = comparison.to_json()
     assert json.loads(text) == comparison.to_dict()
     assert Comparison.from_json(text) == comparison
-    assert Comparison.from_json(comparison.to_json_lines()) == comparison
+    lines = Comparison.from_json(comparison.to_json_lines())
+    assert lines == attrs.evolve(comparison, replicates=())
     assert Comparison.from_json(comparison.reports[0].to_json()).reports == comparison.reports[:1]
 
 
@@ -188,6 +413,11 @@ def test_json_follows_its_schema(masks: dict[str, Case], request: int | None) ->
     written = json.loads(compared(masks, request).to_json())
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.Draft202012Validator(SCHEMA).validate(written)
+    assert written["summaries"]
+    written = over_seeds("window", "scatter").to_dict()
+    jsonschema.Draft202012Validator(SCHEMA).validate(written)
+    del written["summaries"][0]["metrics"]["packed_reclaim"]["each"]["low"]
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(written)
 
 
 def test_the_schema_names_every_figure() -> None:

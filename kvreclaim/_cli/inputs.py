@@ -19,9 +19,17 @@ from kvreclaim.files import MAX_BYTES, SavedMasks, census_of_file, load_masks, m
 from kvreclaim.pool import BlockPool
 from kvreclaim.reports import Report
 
+_DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
 
 _Item = TypeVar("_Item")
+
+
+class SavedReport(NamedTuple):
+    """A report in a file, and what it is one of several replicates of."""
+
+    report: Report
+    replicate_of: str | None
 
 
 class SavedMask(NamedTuple):
@@ -42,11 +50,11 @@ def masks_in(
 
 def masks_and_reports_in(
     paths: Sequence[tuple[str, Path]], options: argparse.Namespace
-) -> dict[str, SavedMask | Report]:
+) -> dict[str, SavedMask | SavedReport]:
     """Return masks, and reports that files of JSON hold, by the names of their rows."""
-    found: list[tuple[str, SavedMask | Report]] = []
-    for name, path in paths:
-        found += _saved_reports(name, path) or _masks(name, path, options)
+    found: list[tuple[str, SavedMask | SavedReport]] = []
+    for called, (name, path) in zip(unique(name for name, _ in paths), paths, strict=True):
+        found += _saved_reports(name, path, called) or _masks(name, path, options)
     return _labelled(found, options)
 
 
@@ -55,8 +63,11 @@ def _masks(name: str, path: Path, options: argparse.Namespace) -> list[tuple[str
     return [(f"{name}:{array}" if array else name, SavedMask(path, array)) for array in arrays]
 
 
-def _saved_reports(name: str, path: Path) -> list[tuple[str, Report]]:
-    """Return the reports in a file; none where it does not say that it holds any."""
+def _saved_reports(name: str, path: Path, called: str) -> list[tuple[str, SavedReport]]:
+    """Return the reports in a file; none where it does not say that it holds any.
+
+    `called` is what the file is called where its replicates are named; it may be given twice.
+    """
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -67,9 +78,13 @@ def _saved_reports(name: str, path: Path) -> list[tuple[str, Report]]:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     single = len(saved.reports) == 1
+    groups = {row: each.name for each in saved.replicates for row in each.rows}
     return [
-        (name if single else f"{name}:{source}", report)
-        for source, report in zip(saved.names, saved.reports, strict=True)
+        (
+            name if single else f"{name}:{source}",
+            SavedReport(report, f"{called}:{groups[row]}" if row in groups else None),
+        )
+        for row, (source, report) in enumerate(zip(saved.names, saved.reports, strict=True))
     ]
 
 
@@ -137,10 +152,17 @@ def _count_by(
         lengths=saved.lengths,
         offset=saved.offset,
     )
-    return {
-        " ".join([name, *map("{}={}".format, options.by, index)]): Counted(saved.axes, [census])
-        for index, census in censuses.items()
-    }
+    drawn = [letter for letter in options.by if letter in _DRAWN]
+    counted = {}
+    for index, census in censuses.items():
+        parts = dict(zip(options.by, map("{}={}".format, options.by, index), strict=True))
+        fixed = [part for letter, part in parts.items() if letter not in drawn]
+        counted[" ".join([name, *parts.values()])] = Counted(
+            saved.axes,
+            [census],
+            " ".join([name, *fixed]) if len(drawn) == 1 else None,
+        )
+    return counted
 
 
 def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:

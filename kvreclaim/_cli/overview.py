@@ -23,10 +23,14 @@ _NAME_WIDTH: Final = 14  # all that the figures leave of 80 columns
 
 
 class Counted(NamedTuple):
-    """A mask's axes, where known, and its census under each of `pools`."""
+    """A mask's axes, where known, and its census under each of `pools`.
+
+    `replicate_of` names what several of them are replicates of, such as sequences of one mask.
+    """
 
     axes: str | None
     censuses: Sequence[Census]
+    replicate_of: str | None = None
 
 
 def pools(block_size: int) -> list[BlockPool]:

@@ -90,6 +90,7 @@ def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "differ; or, with --by or options of a pool, under that pool.",
         "  kvreclaim report masks.npz\n"
         "  kvreclaim report mask.npy --axes lht --block-size 32 --share h --by l\n"
+        "  kvreclaim report seeds.npy --axes slht --by s\n"
         "  kvreclaim report *.npz --format csv -o figures.csv\n"
         "  kvreclaim report mask.npy --axes lht --fail-under physical_reclaim=0.3",
     )
@@ -100,6 +101,7 @@ def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "Masks, and reports that were written with --format json or jsonl, side by side.\n"
         "Reports that hold under different pools are refused.",
         "  kvreclaim compare a.npz b.npz --label SnapKV --label StreamingLLM\n"
+        "  kvreclaim compare a.npz b.npz --axes blht --by b\n"
         "  kvreclaim compare before.json after.npz --block-size 32 --format latex",
     )
     compared.add_argument("--force", action="store_true", help="compare under different pools too")
@@ -194,7 +196,12 @@ def _add_pool(command: argparse.ArgumentParser) -> None:
 
 def _add_figures(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("figures").add_argument
-    add("--by", metavar="LETTERS", help="a row for each index of these axes")
+    add(
+        "--by",
+        metavar="LETTERS",
+        help="a row for each index of these axes; of b (sequences) or s (seeds) also mean, sd and "
+        "95 %% interval over them, and the paired difference of each mask from the first",
+    )
     add("--blocks-per-request", type=_positive, metavar="N", help="also count requests admitted")
     add("--format", choices=FORMATS, default="table", help="of the output (table)")
     add(

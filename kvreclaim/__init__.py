@@ -34,6 +34,16 @@ from kvreclaim.compaction import (
 )
 from kvreclaim.comparison import Comparison, compare
 from kvreclaim.files import SavedMasks, census_of_file, load_masks, mask_names, save_masks
+from kvreclaim.frontier import (
+    Frontier,
+    Selection,
+    evict_at_price,
+    evict_for_blocks,
+    finish_cost,
+    frontier_excess,
+    max_free_blocks,
+    reclaim_frontier,
+)
 from kvreclaim.lifetimes import NEVER, Timeline, timeline
 from kvreclaim.metrics import (
     CombinedBytes,
@@ -94,6 +104,7 @@ __all__ = [
     "CompactionPlan",
     "Comparison",
     "FigureSummary",
+    "Frontier",
     "PageReclaim",
     "Placement",
     "PoolUsage",
@@ -102,6 +113,7 @@ __all__ = [
     "Request",
     "SavedMasks",
     "SavingsBreakdown",
+    "Selection",
     "Signature",
     "StepSaving",
     "Summary",
@@ -130,15 +142,20 @@ __all__ = [
     "effective_tokens_per_block",
     "entry_bytes_for",
     "entry_bytes_mla",
+    "evict_at_price",
+    "evict_for_blocks",
     "external_fragmentation",
+    "finish_cost",
     "fragmentation",
     "free_runs",
+    "frontier_excess",
     "growth_blocks",
     "importance",
     "load_masks",
     "logical_saving",
     "mask_names",
     "masks",
+    "max_free_blocks",
     "memory_waste",
     "merge",
     "moved_tokens_per_block",
@@ -153,6 +170,7 @@ __all__ = [
     "pool_usage",
     "reclaim_curve",
     "reclaim_efficiency",
+    "reclaim_frontier",
     "reclaim_interval",
     "report",
     "runtimes",

@@ -7,7 +7,7 @@ Give a keep-mask (True where a token's KV stays) and a block size, or a `BlockPo
 0.25
 """
 
-from kvreclaim import importance, masks, policies, runtimes
+from kvreclaim import bounds, importance, masks, policies, runtimes
 from kvreclaim._version import __version__ as __version__
 from kvreclaim.admission import (
     Request,
@@ -130,6 +130,7 @@ __all__ = [
     "block_size_from_bytes",
     "block_usage",
     "blocks_for_moves",
+    "bounds",
     "capacity_gain",
     "census_of_file",
     "combine",

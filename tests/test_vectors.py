@@ -33,6 +33,18 @@ from kvreclaim import (
     slots_per_move,
     take_census,
 )
+from kvreclaim.bounds import (
+    dead_run_lengths,
+    free_block_bounds,
+    heavy_hitter_free_blocks,
+    independent_reclaim,
+    markov_reclaim,
+    phase_averaged_free_blocks,
+    random_free_blocks,
+    random_moves,
+    window_free_blocks,
+)
+from kvreclaim.frontier import evict_for_blocks, max_free_blocks, reclaim_frontier
 
 VECTORS = json.loads(
     (Path(__file__).parent / "data" / "vectors_public.json").read_text(encoding="utf-8")
@@ -112,8 +124,11 @@ def test_sequence(given: dict[str, Any], expected: dict[str, Any]) -> None:
     between = np.pad(keep, 1, constant_values=True)
     phases = [take_census(between, size, offset=phase).num_freed_blocks for phase in range(size)]
     assert Fraction(sum(phases), size) == Fraction(expected["phase_averaged_freed"])
+    assert same(phase_averaged_free_blocks(keep, size), expected["phase_averaged_freed"])
     if offset == 0:
-        assert expected["min_freed"] <= census.num_freed_blocks <= expected["max_freed"]
+        bounds = (expected["min_freed"], expected["max_freed"])
+        assert free_block_bounds(len(keep), expected["dead"], size) == bounds
+        assert bounds[0] <= census.num_freed_blocks <= bounds[1]
         check_compaction(census, expected["compaction"], expected["compaction_curve"])
         for frees, compactor, moves in (
             ("any", "evacuate_rows", expected["compaction"]["moves"]),
@@ -222,9 +237,63 @@ def test_streaming(given: dict[str, Any], expected: dict[str, Any]) -> None:
     census = take_census(keep, given["block_size"], offset=given["offset"])
     assert census.num_freed_blocks == expected["freed"]
     assert census.num_live_tokens == expected["live"]
+    tokens, sink, window = given["n"], given["sink"], given["window"]
+    free = window_free_blocks(tokens, sink, window, given["block_size"], given["offset"])
+    assert free == expected["freed"]
+    assert list(dead_run_lengths(keep)) == np.bincount(expected["dead_runs"], minlength=1).tolist()
+
+
+@pytest.mark.parametrize(("given", "expected"), vectors("random_eviction"))
+def test_random_eviction(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    of = given["n"], given["evicted"], given["block_size"], given["offset"]
+    chance = random_free_blocks(*of)
+    assert same(chance.mean, expected["mean_freed"])
+    assert same(chance.variance, expected["var_freed"])
+    for got, wanted in zip(chance.pmf, map(Fraction, expected["pmf"]), strict=True):
+        assert abs(got - wanted) < 1e-12
+    if "expected_full_compaction_moves" in expected:
+        moves = Fraction(expected["expected_full_compaction_moves"])
+        assert random_moves(*of) == pytest.approx(float(moves), rel=1e-12)
+
+
+@pytest.mark.parametrize(("given", "expected"), vectors("h2o_model"))
+def test_h2o_model(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    chance = heavy_hitter_free_blocks(
+        given["n"], given["recent"], given["heavy"], given["block_size"]
+    )
+    assert same(chance.mean, expected["mean_freed"])
+    assert same(chance.variance, expected["var_freed"])
+
+
+@pytest.mark.parametrize(("given", "expected"), vectors("reclaim_model"))
+def test_reclaim_model(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    q, size = Fraction(given["q"]), given["block_size"]
+    assert same(independent_reclaim(q, size), expected["independent"])
+    run = 1 / (1 - Fraction(given["stay"]))
+    assert same(markov_reclaim(q, run, size), expected["markov"])
+
+
+@pytest.mark.parametrize(("given", "expected"), vectors("frontier"))
+def test_frontier(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    scores, size, num_evicted = given["importance"], given["block_size"], given["evicted"]
+    assert max_free_blocks(scores, size, num_evicted) == expected["max_freed"]
+    least = [float(Fraction(loss)) for loss in expected["min_loss"]]
+    line = reclaim_frontier(scores, size, num_evicted)
+    assert list(line.loss) == list(line.lower_bound) == least
+    for blocks, loss in enumerate(least):
+        found = evict_for_blocks(scores, size, num_evicted, blocks)
+        assert found.loss == found.lower_bound == loss
+        census = take_census(found.keep, size)
+        assert census.num_freed_blocks >= blocks
+        assert census.num_evicted_entries == num_evicted
+        # Buying the blocks of least sum is never better.
+        assert loss <= float(Fraction(expected["cheapest_blocks_loss"][blocks]))
+    lowest = evict_for_blocks(scores, size, num_evicted, 0)
+    assert lowest.keep.tolist() == bits(expected["lowest_tokens_keep"]).tolist()
 
 
 def test_no_kind_is_empty() -> None:
     kinds = {case["kind"] for case in VECTORS["cases"]}
     used = {"sequence", "pool", "compaction_target", "admission", "shared_axes"}
-    assert used | {"delta", "streaming"} <= kinds
+    used |= {"random_eviction", "h2o_model", "reclaim_model"}
+    assert used | {"delta", "streaming", "frontier"} <= kinds

@@ -629,7 +629,7 @@ def test_budgets_that_are_none(budget: Any, error: type[Exception]) -> None:  # 
 def test_a_mask_is_checked_as_for_a_census() -> None:
     with pytest.raises(ValueError, match="got True at token 2, which has 2 tokens"):
         compaction_plan([1, 0, 1], 2, lengths=2)
-    with pytest.raises(ValueError, match="got True at token 2 of sequence 1, which has 1 tokens"):
+    with pytest.raises(ValueError, match="got True at token 2 of sequence 1, which has 1 token;"):
         compaction_plan([[1, 0, 1], [1, 0, 1]], 2, axes="bt", lengths=[3, 1])
     with pytest.raises(ValueError, match="offset must be from 0 to 1"):
         compaction_plan([1, 0, 1], 2, offset=2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -72,15 +73,11 @@ def compared(rng: np.random.Generator) -> dict[str, Callable[[Scores, int], Mask
         "lowest tokens": lowest,
         "whole blocks": whole_blocks,
         **{
-            f"finishing, {share} on tokens": lambda scores, num, share=share: finishing(
-                scores, num, share
-            )
+            f"finishing, {share} on tokens": partial(finishing, share=share)
             for share in (0.25, 0.5, 0.75)
         },
         **{
-            f"{share} token + {1 - share} block": lambda scores, num, share=share: blended(
-                scores, num, share
-            )
+            f"{share} token + {1 - share} block": partial(blended, share=share)
             for share in (0.05, 0.1, 0.2)
         },
     }
@@ -130,8 +127,8 @@ def print_times() -> None:
         scores = importance.lognormal(tokens, rng=np.random.default_rng(0))
         num = tokens // 2
         blocks = max_free_blocks(scores, BLOCK, num) // 2
-        point = seconds(lambda s=scores, n=num, b=blocks: evict_for_blocks(s, BLOCK, n, b))
-        whole = seconds(lambda s=scores, n=num: reclaim_frontier(s, BLOCK, n), repeats=1)
+        point = seconds(partial(evict_for_blocks, scores, BLOCK, num, blocks))
+        whole = seconds(partial(reclaim_frontier, scores, BLOCK, num), repeats=1)
         print(f"{tokens:8} {point * 1e3:9.2f} ms {whole:14.3f} s {2 * blocks + 1:7}")
 
 
@@ -146,9 +143,7 @@ def print_gaps(*, milp: bool) -> None:
             best = evict_for_blocks(scores, BLOCK, tokens // 2, blocks)
             line = f"{tokens:8} {sigma:6} {blocks:7} {best.loss:12.4f} {best.gap:9.1e}"
             if milp:
-                point = seconds(
-                    lambda s=scores, b=blocks: evict_for_blocks(s, BLOCK, len(s) // 2, b)
-                )
+                point = seconds(partial(evict_for_blocks, scores, BLOCK, tokens // 2, blocks))
                 start = time.perf_counter()
                 slow = evict_for_blocks(scores, BLOCK, tokens // 2, blocks, method="milp")
                 took = time.perf_counter() - start

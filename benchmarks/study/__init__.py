@@ -1,0 +1,1 @@
+"""The study: every figure of the article reproduced, extended, and explorable in a page."""

@@ -1,0 +1,115 @@
+"""From replications to a row: mean, spread, interval, and what became of the article's figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from benchmarks.study.results import Chart, Row
+from kvreclaim import Summary, summarize, summarize_ratio
+
+REPLICATIONS: Final = 30
+
+
+@attrs.frozen(kw_only=True)
+class Section:
+    """What one section of the study found."""
+
+    title: str
+    text: str
+    rows: tuple[Row, ...]
+    charts: tuple[Chart, ...]
+
+
+def generators(replications: int) -> list[np.random.Generator]:
+    """Return the sources of randomness of a section: seeds 0, 1, 2, ..., none chosen."""
+    return [np.random.default_rng(seed) for seed in range(replications)]
+
+
+def exact(value: float, **said: Any) -> Row:  # noqa: ANN401  # fields of a Row
+    """Return the row of a figure that has no randomness."""
+    return Row(
+        mean=value, sd=0.0, low=value, high=value, n=1, interval="exact", **judged(said, value)
+    )
+
+
+def of_values(
+    values: Sequence[float],
+    *,
+    bounds: tuple[float, float] | None = None,
+    **said: Any,  # noqa: ANN401
+) -> Row:
+    """Return the row of one number a replication."""
+    return _of_summary(summarize(values, bounds=bounds), said)
+
+
+def of_ratio(
+    numerators: Sequence[int],
+    denominators: Sequence[int],
+    **said: Any,  # noqa: ANN401
+) -> Row:
+    """Return the row of a ratio of sums, such as freed blocks over blocks, a pair a replication."""
+    return _of_summary(summarize_ratio(numerators, denominators), said)
+
+
+def _of_summary(found: Summary, said: dict[str, Any]) -> Row:
+    error = found.sd / math.sqrt(found.num_samples) if found.num_samples > 1 else math.nan
+    return Row(
+        mean=found.mean,
+        sd=found.sd,
+        low=found.low,
+        high=found.high,
+        n=found.num_samples,
+        interval=found.method,
+        **judged(said, found.mean, error),
+    )
+
+
+def judged(said: dict[str, Any], mean: float, error: float = 0.0) -> dict[str, Any]:
+    """Return the fields with a verdict: the one given, or how the article's figure fares.
+
+    ``article`` is the figure as printed, such as ``0.47 ± 0.02``; a ``note`` is added.
+    """
+    fields = dict(said)
+    note = fields.pop("note", "")
+    if "verdict" not in fields:
+        fields["verdict"] = _verdict(fields, mean, error)
+    if note:
+        fields["verdict"] += f"; {note}"
+    return fields
+
+
+def _verdict(fields: dict[str, Any], mean: float, error: float) -> str:
+    article, closed = fields.get("article", ""), fields.get("closed_form")
+    parts = []
+    if article:
+        printed = article.split("±")[0].strip().rstrip("%")
+        scale = Fraction(1, 100) if "%" in article else Fraction(1)
+        digits = len(printed.partition(".")[2])
+        step = scale / 10**digits
+        value = Fraction(printed.replace(",", "")) * scale
+        if abs(Fraction(mean) - value) <= step / 2:
+            parts.append(f"reached: ours rounds to {printed}{'%' * (scale < 1)}")
+        elif error > 0:
+            # The article's mean is one of as many replications, so it has an error of its own.
+            away = (abs(Fraction(mean) - value) - step / 2) / Fraction(error * math.sqrt(2))
+            near = "agrees" if away <= 4 else "differs"  # noqa: PLR2004  # standard errors
+            parts.append(f"{near}: {float(away):.1f} standard errors of a difference away")
+        else:
+            parts.append("differs")
+    if closed is not None and error > 0:
+        away = abs(mean - closed) / error
+        parts.append(f"closed form {away:.1f} standard errors away")
+    elif closed is not None and not math.isnan(error):
+        parts.append("is the closed form" if mean == closed else "differs from the closed form")
+    return "; ".join(parts) or "beyond the article"
+
+
+def each(work: Callable[[np.random.Generator], Any], replications: int) -> list[Any]:
+    """Return what the work gives for each replication."""
+    return [work(rng) for rng in generators(replications)]

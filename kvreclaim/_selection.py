@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _checks
+
+_Scalar = TypeVar("_Scalar", np.bool_, np.float64)
 
 
 class Scores(NamedTuple):
@@ -22,13 +24,13 @@ class Scores(NamedTuple):
     sizes: tuple[int, ...]  # sizes of the axes of a mask over them, in the order of `rows`
     back: tuple[int, ...]  # which of these axes come first, second, ... in the caller's order
 
-    def restore(self, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask over groups and rows, or one for all rows of a group, as the scores came.
+    def restore(self, values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+        """Return a mask, or scores, over groups and rows, or one for all of a group, as they came.
 
-        The mask is the caller's own: a copy, which can be written to.
+        The array is the caller's own: a copy, which can be written to.
         """
         groups, rows = self.rows.shape[:2]
-        whole = np.broadcast_to(keep, (groups, rows, self.rows.shape[-1]))
+        whole = np.broadcast_to(values, (groups, rows, self.rows.shape[-1]))
         return np.array(whole.reshape(self.sizes).transpose(self.back), order="C")
 
 

@@ -270,6 +270,47 @@ def h2o(
     return scores.restore(_selection.recent_and_highest(totals, kept, recent))
 
 
+def snapkv_importance(
+    attention: ArrayLike,
+    *,
+    window: int = 64,
+    kernel: int = 5,
+    pooling: str = "avg",
+    axes: str | None = None,
+) -> NDArray[np.float64]:
+    """Return the importance by which SnapKV chooses: what `ada_kv` and others are given, too.
+
+    The attention of the last ``window`` queries to each token, summed, then pooled over ``kernel``
+    neighbours before the window; +inf in the window, which stays. Ada-KV and PyramidKV choose by
+    these scores in their papers. Parameters and errors are those of `snapkv`.
+
+    Returns
+    -------
+    numpy.ndarray
+        In the shape of the attention, less the axis of queries.
+
+    Examples
+    --------
+    >>> attention = [[0.5, 0.25, 0.0, 0.0, 0.125, 0.125]]
+    >>> snapkv_importance(attention, window=1, kernel=3).tolist()
+    [0.75, 0.75, 0.25, 0.125, 0.125, inf]
+    """
+    last = _checks.as_count("window", window, minimum=1)
+    width = _checks.as_count("kernel", kernel, minimum=1)
+    if width % 2 == 0:
+        raise ValueError(
+            f"kernel must be an odd number, so that a token is the middle of its neighbours; got "
+            f"{width}; write {width + 1}."
+        )
+    how = _checks.as_choice("pooling", pooling, ("avg", "max"))
+    scores = _selection.of_attention(attention, axes, num_queries=last)
+    votes = scores.rows.sum(axis=-2)
+    before = max(0, votes.shape[-1] - last)
+    votes[..., :before] = _selection.pooled(votes[..., :before], width, how)
+    votes[..., before:] = np.inf
+    return scores.restore(votes)
+
+
 def snapkv(
     attention: ArrayLike,
     num_kept: int,
@@ -323,20 +364,9 @@ def snapkv(
     >>> snapkv(attention, 3, window=1, kernel=1).astype(int)
     array([1, 0, 0, 0, 1, 1])
     """
-    last = _checks.as_count("window", window, minimum=1)
-    width = _checks.as_count("kernel", kernel, minimum=1)
-    if width % 2 == 0:
-        raise ValueError(
-            f"kernel must be an odd number, so that a token is the middle of its neighbours; got "
-            f"{width}; write {width + 1}."
-        )
-    how = _checks.as_choice("pooling", pooling, ("avg", "max"))
-    scores = _selection.of_attention(attention, axes, num_queries=last)
-    kept = _checks.as_count("num_kept", num_kept)
-    votes = scores.rows.sum(axis=-2)
-    before = max(0, votes.shape[-1] - last)
-    votes[..., :before] = _selection.pooled(votes[..., :before], width, how)
-    return scores.restore(_selection.recent_and_highest(votes, kept, last))
+    scores = snapkv_importance(attention, window=window, kernel=kernel, pooling=pooling, axes=axes)
+    letters = None if axes is None else axes.replace("q", "")
+    return lowest_importance(scores, num_kept, axes=letters)
 
 
 def tova(attention: ArrayLike, num_kept: int, *, axes: str | None = None) -> NDArray[np.bool_]:

@@ -469,6 +469,21 @@ def test_snapkv_keeps_its_window_and_reads_no_older_query(
         same(policies.snapkv(older, kept, window=window, axes=case.axes), keep)
 
 
+def test_snapkv_importance_is_what_other_policies_choose_by() -> None:
+    attention = np.random.default_rng(0).random((3, 2, 8, 40))  # (layer, kv head, query, token)
+    scores = policies.snapkv_importance(attention, window=4, axes="lhqt")
+    assert scores.shape == (3, 2, 40)
+    assert np.isinf(scores[..., -4:]).all()
+    votes = attention[1, 1, -4:].sum(axis=0)
+    wanted = [sum(votes[max(0, i - 2) : min(36, i + 3)]) for i in range(36)]
+    assert np.allclose(scores[1, 1, :36], wanted, rtol=1e-12)
+    keep = policies.snapkv(attention, 20, window=4, axes="lhqt")
+    same(policies.lowest_importance(scores, 20), keep)
+    assert policies.ada_kv(scores, 20, axes="lht")[..., -4:].all()
+    turned = policies.snapkv_importance(np.moveaxis(attention, -1, 0), window=4, axes="tlhq")
+    assert np.array_equal(np.moveaxis(turned, 0, -1), scores)
+
+
 def test_snapkv_pads_a_mean_with_zeros_and_a_maximum_with_nothing() -> None:
     logits = np.array([[-1.0, -4, -3, -2, -5, -1]])
     mean = policies.snapkv(logits, 3, window=1, kernel=3)

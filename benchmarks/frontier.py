@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from kvreclaim import (
     evict_for_blocks,
@@ -46,6 +47,13 @@ def blended(scores: Scores, num_evicted: int, share: float) -> Mask:
     """Return the mask of scores that blend a token's own with the mean of its block."""
     means = np.repeat(scores.reshape(-1, BLOCK).mean(axis=1), BLOCK)
     return lowest(share * scores + (1 - share) * means, num_evicted)
+
+
+def blended_ranks(scores: Scores, num_evicted: int, share: float) -> Mask:
+    """Return the mask of ranks that blend a token's own with that of its block's mean."""
+    means = np.repeat(scores.reshape(-1, BLOCK).mean(axis=1), BLOCK)
+    ranks = share * rankdata(scores) + (1 - share) * rankdata(means)
+    return lowest(ranks, num_evicted)
 
 
 def finishing(scores: Scores, num_evicted: int, share: float) -> Mask:
@@ -80,6 +88,7 @@ def compared(rng: np.random.Generator) -> dict[str, Callable[[Scores, int], Mask
             f"{share} token + {1 - share} block": partial(blended, share=share)
             for share in (0.05, 0.1, 0.2)
         },
+        "ranks, 0.25 token + 0.75 block": partial(blended_ranks, share=0.25),
     }
 
 
@@ -160,11 +169,11 @@ def print_policies(seeds: int) -> None:
     print(f"\nfrontier, {seeds} draws of 512 blocks of {BLOCK}, half of the tokens evicted")
     print("reclaim ", *(f"{point / 512:7.3f}" for point in points))
     print("loss    ", *(f"{share:7.3f}" for share in shares.mean(axis=0)))
-    print(f"\n{'policy':28} {'reclaim':>15} {'loss':>15} {'above the frontier':>19}")
+    print(f"\n{'policy':30} {'reclaim':>15} {'loss':>15} {'above the frontier':>19}")
     for name, figures in measured(seeds).items():
         mean, sd = np.mean(figures, axis=0), np.std(figures, axis=0, ddof=min(1, seeds - 1))
         print(
-            f"{name:28} {mean[0]:7.3f} ± {sd[0]:.3f} {mean[1]:7.3f} ± {sd[1]:.3f} "
+            f"{name:30} {mean[0]:7.3f} ± {sd[0]:.3f} {mean[1]:7.3f} ± {sd[1]:.3f} "
             f"{mean[2]:10.2%} ± {sd[2]:.2%}"
         )
 

@@ -95,7 +95,7 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     """Return what it costs to finish each block where all below a threshold goes anyway.
 
     ``e_b = sum over the block of max(w - threshold, 0)``, at least 0. Blocks of the smallest cost
-    are those to free; a blend of the scores of tokens and of blocks does not find them.
+    are those to free.
 
     Parameters
     ----------
@@ -372,8 +372,12 @@ def frontier_excess(
 
     ``(loss - lower_bound) / |lower_bound|``, which is ``loss / lower_bound - 1`` where importance
     is positive; at least 0, and no less than the true excess over the best mask that evicts as many
-    entries and frees as many blocks. nan where the lower bound is 0, such as where nothing is
-    evicted; inf where an entry of importance +inf is evicted.
+    entries and frees as many blocks. 0 where the loss is the bound, nothing evicted included; inf
+    where the bound alone is 0, and where an entry of importance +inf is evicted.
+
+    0 is no praise by itself: the tokens of least importance free nothing, and have an excess of 0.
+    Read it beside the reclaim. The budget is that of all entries together, so a policy that gives
+    every row the same number pays for that, too.
 
     Parameters
     ----------
@@ -406,9 +410,9 @@ def frontier_excess(
     if math.isinf(loss):
         return math.inf
     best = _dual.solve(entries.problem, census.num_evicted_entries, census.num_freed_blocks)
-    if best.lower_bound == 0:
-        return math.nan
-    return max(0.0, (loss - best.lower_bound) / abs(best.lower_bound))
+    if loss <= best.lower_bound:
+        return 0.0
+    return (loss - best.lower_bound) / abs(best.lower_bound) if best.lower_bound else math.inf
 
 
 def _selection(entries: Entries, solution: Solution) -> Selection:

@@ -590,8 +590,10 @@ def test_excess_is_that_over_the_least_loss(case: Case, data: st.DataObject) -> 
     )
     excess = frontier_excess(keep, case.importance, case.pool, **case.said)
     assert isinstance(excess, float)
-    if least == 0:
-        assert math.isnan(excess)
+    if least == loss:
+        assert excess == 0
+    elif least == 0:
+        assert excess == math.inf
     else:
         assert excess == float((loss - least) / abs(least)) >= 0
 
@@ -642,6 +644,9 @@ def test_finishing_blocks_is_near_the_frontier_and_blending_scores_is_not(
         name = f"{share} token + {1 - share} block"
         assert near(name, 2, excess, 0.005)
         assert (figures[name][:, 2] > 0.1).all()
+    ranks = figures["ranks, 0.25 token + 0.75 block"]
+    assert abs(ranks[:, 0].mean() - means[aware][0]) < 0.01
+    assert (ranks[:, 2] > 0.1).all()
     assert near("random", 2, 2.13, 0.005)
 
 
@@ -720,7 +725,7 @@ def test_nothing_to_evict_loses_nothing() -> None:
         assert evict_at_price(empty, BlockPool(4, shared_axes=""), 0, 1).loss == 0
     assert reclaim_frontier([1, 2], 2, 0).loss == (0,)
     assert evict_for_blocks([1, 2], 2, 0, 0, method="milp").keep.tolist() == [True, True]
-    assert math.isnan(frontier_excess([True, True], [1, 2], 2))
+    assert frontier_excess([True, True], [1, 2], 2) == 0
 
 
 # Bad input

@@ -200,6 +200,11 @@ def _pool(options: argparse.Namespace) -> BlockPool:
 
 
 def _under_every_runtime(options: argparse.Namespace) -> _Answer:
+    if options.by:
+        raise ValueError(
+            f"--by must go with one runtime; got --runtime {parser.ALL}; write --runtime with the "
+            "name of yours, or leave --by out."
+        )
     names = runtimes.names()
     keywords = options.runtime[1] | parser.pool_fields(options)
     pools = [runtimes.preset(name, **keywords) for name in names]

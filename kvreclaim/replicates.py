@@ -46,9 +46,10 @@ _COUNTS: Final[Mapping[str, Callable[[Census], _Counts]]] = {
     "unshared": lambda c: ((savings_breakdown(c).num_unshared,), (c.num_entries,)),
     "pinned": lambda c: ((savings_breakdown(c).num_pinned,), (c.num_entries,)),
 }
-_OF_BLOCKS: Final = ("physical_reclaim", "compacted_reclaim", "packed_reclaim")
 _SHARES: Final = (
-    *_OF_BLOCKS,
+    "physical_reclaim",
+    "compacted_reclaim",
+    "packed_reclaim",
     "logical_saving",
     "fragmentation",
     "memory_waste",
@@ -99,6 +100,10 @@ class FigureSummary:
     def interval(self) -> Summary:
         """The one whose interval is shown: the pooled one, where there is one."""
         return self.each if self.pooled is None else self.pooled
+
+    def __str__(self) -> str:
+        """Return both on a line each."""
+        return f"pooled: {self.pooled}\neach: {self.each}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return both as built-in numbers; what is undefined or infinite is None."""
@@ -277,7 +282,20 @@ def _pooled(name: str, reports: Sequence[Report], confidence: float) -> Summary 
     above, below = _counts(name, reports)
     if name == "slots_per_move" and not any(map(any, above)):
         above, below = [], []  # undefined, though something may have moved: nothing came free
-    return summarize_ratio(above, below, confidence=confidence, binomial=name in _OF_BLOCKS)
+    found = summarize_ratio(
+        above, below, confidence=confidence, binomial=_is_of_events(name, reports)
+    )
+    low, high = max(found.low, 0.0), min(found.high, 1.0) if name in _SHARES else found.high
+    return found if math.isnan(found.low) else attrs.evolve(found, low=low, high=high)
+
+
+def _is_of_events(name: str, reports: Sequence[Report]) -> bool:
+    """Return whether a figure counts blocks that come free, or not, as they lie.
+
+    How many blocks survivors fill when they are packed follows from their number alone.
+    """
+    still = reports[0].census.pool.compactor == "none"
+    return name == "physical_reclaim" or (name == "compacted_reclaim" and still)
 
 
 def _of_each(values: Sequence[float | None], name: str, confidence: float) -> Summary:

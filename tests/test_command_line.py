@@ -1016,6 +1016,8 @@ def test_a_runtime_refuses_keywords_that_it_does_not_have(
     message = refused(capsys, "report", DEMO, "--runtime", "sglang:colour=2")
     assert "fields must be those of a BlockPool" in message
     assert "--runtime must be one" in refused(capsys, "map", DEMO, "--runtime", "all")
+    message = refused(capsys, "report", DEMO, "--runtime", "all", "--by", "l")
+    assert "--by must go with one runtime" in message
 
 
 def test_a_file_that_is_read_is_not_written_over(

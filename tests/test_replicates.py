@@ -113,8 +113,8 @@ def windows(rng: np.random.Generator, num: int = 30, tokens: int = 512) -> NDArr
     return keep
 
 
-def reports_of(keep: NDArray[np.bool_], size: int = 16) -> list[Report]:
-    return [report(row, size) for row in keep]
+def reports_of(keep: NDArray[np.bool_], pool: BlockPool | int = 16) -> list[Report]:
+    return [report(row, pool) for row in keep]
 
 
 def test_intervals_are_those_of_the_counts() -> None:
@@ -142,9 +142,35 @@ def test_reclaimed_blocks_are_events_and_evicted_tokens_are_none() -> None:
     found = summarize_reports(reports_of(keep))
     assert pooled(found, "logical_saving").mean == 0.5
     assert pooled(found, "logical_saving").method == "constant"
-    assert pooled(found, "packed_reclaim").method == "Clopper-Pearson"
     assert pooled(found, "physical_reclaim").method == "Clopper-Pearson"
     assert 0 < pooled(found, "physical_reclaim").high < 0.05
+    # What a packed mask fills follows from its budget alone; without a compactor nothing is packed.
+    assert pooled(found, "packed_reclaim").method == "constant"
+    assert pooled(found, "compacted_reclaim").method == "constant"
+    found = summarize_reports(reports_of(keep, BlockPool(16, compactor="none")))
+    assert pooled(found, "compacted_reclaim") == pooled(found, "physical_reclaim")
+
+
+def test_no_interval_of_a_share_leaves_0_to_1() -> None:
+    keep = np.ones((8, 640), bool)
+    keep[0, : 12 * 16] = keep[1, 5::7] = False
+    found = summarize_reports(reports_of(keep))
+    for name, least, most in (
+        ("physical_reclaim", 0.0, 1.0),
+        ("fragmentation", 0.0, 1.0),
+        ("decode_steps", 0.0, math.inf),
+    ):
+        figure = pooled(found, name)
+        assert (figure.method, figure.low) == ("linearised t", least)
+        assert figure.mean < figure.high <= most
+    stays = summarize_reports(reports_of(~keep))["memory_waste"].pooled
+    assert stays is not None
+    assert stays.high <= 1.0
+
+
+def test_a_summary_prints_on_two_lines() -> None:
+    figure = summarize_reports(reports_of(np.eye(2, 64, dtype=bool)))["physical_reclaim"]
+    assert str(figure) == f"pooled: {figure.pooled}\neach: {figure.each}"
 
 
 def test_what_hangs_on_too_few_free_blocks_has_no_t_interval() -> None:

@@ -387,7 +387,7 @@ def effective_rows(census: Census) -> float:
 
     ``ln(share of slots dead in every row) / ln(logical_saving)``: 1 where all rows evict the same
     tokens, the number of rows where they choose independently; inf where no slot is dead in every
-    row; nan where the saving is 0 or 1.
+    row; nan where the saving is 0 or 1. It is made of shares of one mask, and may exceed the rows.
 
     Examples
     --------

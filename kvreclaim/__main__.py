@@ -104,6 +104,11 @@ def _report(options: argparse.Namespace) -> _Answer:
             for part, each in parts.items()
         }
     reports = _reports_of(counted, options)
+    if not reports:
+        raise ValueError(
+            f"--by must name axes along which there is something; got {options.by!r}, of size 0 in "
+            f"{', '.join(options.files)}; leave --by out."
+        )
     missed = _missed(reports, options.fail_under)
     if over_layouts:
         rest = {name: each._replace(censuses=each.censuses[1:]) for name, each in counted.items()}

@@ -146,6 +146,8 @@ def markov_law(
 
     All terms are chances, so nothing cancels.
     """
+    if float(share) == 0:  # no float tells it from 0, and the ratios below need one
+        return _certain(num_blocks, 0)
     stay = power(1 - leave, size - 1)
     decay = float(1 - leave - enter) ** size
     # From a dead last token, and from a live one, to the next block's: free, or dead at the end.

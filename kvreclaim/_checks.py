@@ -20,6 +20,7 @@ Shape: TypeAlias = int | Sequence[int]
 """A number of tokens, or a shape whose last axis is tokens."""
 
 _BITS: Final = 64  # of the largest integer that NumPy has
+_MOST: Final = 1e100  # of a sample, so that no product of sums leaves the range of floats
 _SHORT: Final = 40  # characters of a value that a message shows whole
 
 
@@ -369,6 +370,8 @@ def as_samples(
             f"infinite, the first {array[first]} at index {index_text(first)}; leave out the "
             "samples for which the figure is undefined, and say how many they were."
         )
+    if not array.size:  # an empty list says nothing of its kind
+        array = array.astype(np.int64)
     numbers = array.astype(np.float64) if array.dtype.kind == "f" else as_integers(name, array)
     return numbers.reshape(-1, 1) if columns and array.ndim == 1 else numbers
 
@@ -382,17 +385,22 @@ def as_confidence(value: object) -> float:
     return number
 
 
-def as_bounds(name: str, value: object, values: Sequence[float]) -> tuple[float, float]:
+def as_bounds(
+    name: str, value: object, values: Sequence[float], *, of: str = "values"
+) -> tuple[float, float]:
     """Return the least and the greatest value that can be, between which all values lie."""
     rule = "two finite numbers, the lower one first"
-    numbers = as_samples(name, value).tolist()
-    if len(numbers) != 2 or numbers[0] >= numbers[1]:  # noqa: PLR2004  # two of them
+    array = as_array(name, value, rule)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be {rule}; got {shown(value)}; write such as (0, 1).")
+    numbers = array.tolist() if array.shape == (2,) else []
+    if not (numbers and -math.inf < numbers[0] < numbers[1] < math.inf):
         raise ValueError(f"{name} must be {rule}; got {shown(value)}; write such as (0, 1).")
     low, high = map(float, numbers)
     for index, number in enumerate(values):
         if not low <= number <= high:
             raise ValueError(
-                f"values must lie within {name}, {low} to {high}; got {number} at index {index}; "
+                f"{of} must lie within {name}, {low} to {high}; got {number} at index {index}; "
                 "write the bounds of what was measured."
             )
     return low, high
@@ -404,6 +412,15 @@ def refuse_unpaired(name: str, array: NDArray[Any], other_name: str, other: NDAr
         raise ValueError(
             f"{name} must have a sample for each of the {len(other)} of {other_name}; got "
             f"{len(array)}; write both for the same sequences, in the same order."
+        )
+
+
+def refuse_huge(name: str, array: NDArray[Any]) -> None:
+    """Refuse numbers whose products of sums might leave the range of floats."""
+    largest = max(map(abs, array.reshape(-1).tolist()), default=0)
+    if largest > _MOST:
+        raise ValueError(
+            f"{name} must be at most {_MOST:g} in size; got {largest}; write them in a larger unit."
         )
 
 

@@ -21,7 +21,7 @@ _SHORT: Final = {
 }
 _MEANINGS: Final = {
     "CP": "CP: from counts of blocks (Clopper-Pearson): events are few, or all are alike.",
-    "KG": "KG: the same, for blocks that come free in clusters (Korn-Graubard).",
+    "KG": "KG: from counts of blocks that come free in clusters (Korn-Graubard).",
     "3/n": "3/n: all alike; what may well not have been seen (rule of three).",
     "same": "same: all alike, which says nothing of how far others may lie.",
     "-": "-: no interval: fewer than two define it, or it hangs on too few free blocks.",

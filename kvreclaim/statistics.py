@@ -7,6 +7,7 @@ of one decoding run, are not replicates: they share a prompt and move together.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Final
 
@@ -108,9 +109,14 @@ def summarize(
     >>> print(summarize([0.5] * 30, bounds=(0, 1)))
     0.500 +- 0.000 (sd), 95 % 0.452 to 0.548, n = 30, rule of three
     """
-    samples = _checks.as_samples("values", values).tolist()
+    return _summarized(_checks.as_samples("values", values).tolist(), confidence, bounds, "values")
+
+
+def _summarized(
+    samples: list[float], confidence: float, bounds: tuple[float, float] | None, name: str
+) -> Summary:
     level = _checks.as_confidence(confidence)
-    limits = None if bounds is None else _checks.as_bounds("bounds", bounds, samples)
+    limits = None if bounds is None else _checks.as_bounds("bounds", bounds, samples, of=name)
     mean, sd = _mean_and_sd(samples)
     method, ends = _interval_of_mean(mean, sd, len(samples), level, limits)
     return _summary(mean, sd, method, ends, n=len(samples), level=level)
@@ -148,7 +154,7 @@ def summarize_ratio(
         its degrees of freedom).
     ``"constant"``, ``"none"``
         No interval: every sequence has the same ratio, and these are no counts; fewer than two
-        sequences.
+        sequences, or a bootstrap of so few that resamples have no ratio.
 
     Parameters
     ----------
@@ -183,6 +189,8 @@ def summarize_ratio(
     bottoms = _checks.as_samples("denominators", denominators, columns=True)
     _checks.refuse_unpaired("denominators", bottoms, "numerators", tops)
     _checks.refuse_negative("denominators", bottoms)
+    _checks.refuse_huge("numerators", tops)
+    _checks.refuse_huge("denominators", bottoms)
     level = _checks.as_confidence(confidence)
     events = _checks.as_flag("binomial", binomial)
     source = None if rng is None else _checks.as_rng(rng)
@@ -204,7 +212,8 @@ def summarize_ratio(
     elif source is None:
         method, ends = "linearised t", _t_interval(ratio, sd, n, level)
     else:
-        method, ends = "bootstrap", _bootstrap(tops, bottoms, level, source)
+        ends = _bootstrap(tops, bottoms, level, source)
+        method = "none" if math.isnan(ends[0]) else "bootstrap"
     return _summary(ratio, sd, method, ends, n=n, level=level)
 
 
@@ -325,7 +334,7 @@ def paired_difference(
     first, second = _checks.as_samples("a", a), _checks.as_samples("b", b)
     _checks.refuse_unpaired("b", second, "a", first)
     differences = [one - two for one, two in zip(first.tolist(), second.tolist(), strict=True)]
-    summary = summarize(differences, confidence, bounds=bounds)
+    summary = _summarized(differences, confidence, bounds, "a - b")
     return attrs.evolve(summary, method="paired t") if summary.method == "t" else summary
 
 
@@ -354,7 +363,8 @@ def _mean_and_sd(samples: Sequence[float]) -> tuple[float, float]:
     mean = size * (math.fsum(value / size for value in samples) / n)
     if n == 1:
         return mean, math.nan
-    if most - least <= _ROUNDING * max(abs(least), abs(most)):
+    rounding = 0.0 if all(isinstance(value, int) for value in samples) else _ROUNDING
+    if most - least <= rounding * max(abs(least), abs(most)):
         return float(least), 0.0
     squares = math.fsum(((value - mean) / size) ** 2 for value in samples)
     return mean, size * math.sqrt(squares / (n - 1))
@@ -464,7 +474,10 @@ def _bootstrap(
         return np.asarray(sums[0] / sums[1])
 
     n = len(tops)
-    with np.errstate(divide="ignore", invalid="ignore"):  # resamples of nothing in the denominator
+    with (
+        np.errstate(divide="ignore", invalid="ignore"),  # resamples of nothing in the denominator
+        warnings.catch_warnings(action="ignore"),  # of which SciPy warns as well as saying nan
+    ):
         found = bootstrap(
             (np.arange(n),),
             ratio,

@@ -644,6 +644,24 @@ def test_what_random_eviction_needs_to_admit() -> None:
     assert random_admission(tokens, tokens // 2, 16, 8) < 1e-9
 
 
+@pytest.mark.parametrize("tokens", [300, 30_000, 300_000])
+def test_blocks_of_one_token_need_no_moves_however_many(tokens: int) -> None:
+    assert random_moves(tokens, tokens // 3, 1) == 0.0
+
+
+def test_clusters_never_exceed_the_share_that_is_evicted() -> None:
+    assert clustered_reclaim(0.7, math.inf, 16, 0.1) == 0.7
+    assert clustered_reclaim(0.106, 7, 1, 0.37) == 0.106
+    assert clustered_reclaim(0.5, np.float32("inf"), 16) == 0.5  # type: ignore[arg-type]  # NumPy's
+
+
+def test_shares_too_small_for_a_float_are_none() -> None:
+    chance = markov_free_blocks(3, Fraction(1, 10**400), 1, 2)
+    assert (chance.mean, chance.pmf) == (0.0, (1.0, 0.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match="mean_dead_run must be at least"):
+        markov_reclaim(1 - Fraction(1, 10**400), 1, 2)
+
+
 def test_windows_lose_about_a_block_at_any_block_size() -> None:
     for size in (8, 16, 32, 64):
         keep = np.zeros(4096, bool)

@@ -1020,6 +1020,18 @@ def test_a_runtime_refuses_keywords_that_it_does_not_have(
     assert "--by must go with one runtime" in message
 
 
+def test_what_has_no_seeds_or_is_a_table_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    empty, table = tmp_path / "empty.npy", tmp_path / "table.csv"
+    np.save(empty, np.ones((0, 4, 64), bool))
+    message = refused(capsys, "report", empty, "--axes", "slt", "--by", "s")
+    assert "--by must name axes along which there is something" in message
+    assert "empty.npy" in message
+    assert main(["report", str(DEMO), "--format", "csv", "-o", str(table)]) == 0
+    assert "got a table of reports" in refused(capsys, "compare", table)
+
+
 def test_a_file_that_is_read_is_not_written_over(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -117,6 +117,25 @@ def test_within_bounds_equal_values_have_the_widest_interval_that_may_be(
         assert summary.high - summary.low == pytest.approx(3 / n, rel=0.01)
 
 
+def test_integers_that_differ_are_not_constant_however_large() -> None:
+    found = summarize([10**13, 10**13 + 1, 10**13 + 2])
+    assert (found.mean, found.sd, found.method) == (10**13 + 1, 1.0, "t")
+    assert summarize([1e13, 1e13 * (1 + 2e-16)]).method == "constant"
+
+
+def test_no_samples_have_no_design_effect() -> None:
+    assert math.isnan(design_effect([], []))
+    assert math.isnan(design_effect([1], [2]))
+
+
+def test_a_bootstrap_of_resamples_without_a_ratio_says_nothing() -> None:
+    tops, bottoms = [[1, 2], [2, 5], [1, 0]], [[1, 2], [3, 4], [0, 3]]
+    found = summarize_ratio(tops, bottoms, rng=np.random.default_rng(0))
+    assert (found.method, found.num_samples) == ("none", 3)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
 def test_bounds_cut_off_a_t_interval_and_nothing_else() -> None:
     values = [0.0, 0.0, 0.1, 0.9]
     free, bound = summarize(values), summarize(values, bounds=(0, 0.95))
@@ -615,8 +634,29 @@ BAD: list[tuple[Callable[..., object], Sequence[Any], dict[str, Any], type[Excep
     ),
     (summarize, [[1]], {"bounds": (1, 0)}, ValueError, "bounds must be two finite numbers, the lo"),
     (summarize, [[1]], {"bounds": (0, 1, 2)}, ValueError, r"bounds must be .*; write such as \(0"),
-    (summarize, [[1]], {"bounds": (0, inf)}, ValueError, "bounds must be finite numbers"),
-    (summarize, [[1]], {"bounds": "01"}, TypeError, "bounds must be finite numbers"),
+    (summarize, [[1]], {"bounds": (0, inf)}, ValueError, "bounds must be two finite numbers"),
+    (
+        summarize,
+        [[1]],
+        {"bounds": (0, nan)},
+        ValueError,
+        r"bounds must be .*; write such as \(0, 1",
+    ),
+    (summarize, [[1]], {"bounds": "01"}, TypeError, "bounds must be two finite numbers"),
+    (
+        summarize_ratio,
+        [[1e308] * 2] * 2,
+        {},
+        ValueError,
+        r"numerators must be .*; got 1e\+308; wri",
+    ),
+    (
+        paired_difference,
+        [[5, 1], [1, 2]],
+        {"bounds": (-1, 1)},
+        ValueError,
+        "a - b must lie within bounds, -1.0 to 1.0; got 4 at index 0",
+    ),
     (summarize_ratio, [[1, 2], [3]], {}, ValueError, "denominators must have a sample for each of"),
     (
         summarize_ratio,

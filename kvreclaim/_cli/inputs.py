@@ -71,8 +71,14 @@ def _saved_reports(name: str, path: Path, called: str) -> list[tuple[str, SavedR
     if not path.is_file():
         return []
     with path.open("rb") as file:
-        if b'"signature"' not in file.read(_SOME):
-            return []
+        start = file.read(_SOME)
+    if start.startswith(b"source,"):
+        raise ValueError(
+            f"{name}: FILE must be masks, or reports as JSON; got a table of reports; write it "
+            "with --format json."
+        )
+    if b'"signature"' not in start:
+        return []
     try:
         saved = Comparison.from_json(path.read_text("utf-8-sig"))
     except ValueError as error:

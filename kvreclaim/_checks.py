@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 Shape: TypeAlias = int | Sequence[int]
 """A number of tokens, or a shape whose last axis is tokens."""
 
+MOST_IMPORTANCE: Final = 1e300
+"""The largest finite score, so that sums of them stay within the range of a float."""
+
 _BITS: Final = 64  # of the largest integer that NumPy has
+_MOST_AXES: Final = 32
+_MOST_TOKENS: Final = 2**40
+_WHOLE: Final = 2.0**53  # up to here a float holds every whole number
 _MOST: Final = 1e100  # of a sample, so that no product of sums leaves the range of floats
 _SHORT: Final = 40  # characters of a value that a message shows whole
 
@@ -106,13 +112,26 @@ def as_exact(name: str, value: object, *, minimum: int = 0, maximum: int | None 
 def as_shape(name: str, value: object) -> tuple[int, ...]:
     """Return a number of tokens, or a shape that ends in one, as a shape."""
     if not isinstance(value, list | tuple):
-        return (as_count(name, value),)
+        return (as_count(name, value, maximum=_MOST_TOKENS),)
     if not value:
         raise ValueError(
             f"{name} must be an integer, or a shape whose last axis is tokens; got an empty one; "
             "write such as 4096 or (32, 8, 4096)."
         )
-    return tuple(as_count(f"{name}[{axis}]", size) for axis, size in enumerate(value))
+    if len(value) > _MOST_AXES:
+        raise ValueError(
+            f"{name} must be a shape of at most {_MOST_AXES} axes; got {len(value)}; write such as "
+            "4096 or (32, 8, 4096)."
+        )
+    shape = tuple(
+        as_count(f"{name}[{axis}]", size, maximum=_MOST_TOKENS) for axis, size in enumerate(value)
+    )
+    if math.prod(size for size in shape if size) > _MOST_TOKENS:
+        raise ValueError(
+            f"{name} must be a shape of at most 2**40 tokens in all; got {shown(value)}; write "
+            "fewer rows at a time."
+        )
+    return shape
 
 
 def as_rng(rng: object) -> np.random.Generator:
@@ -321,7 +340,7 @@ def _float_hint(name: str, array: NDArray[np.floating[Any]]) -> str:
 
 
 def as_importance(value: object, name: str = "importance") -> NDArray[np.float64]:
-    """Return scores as float64: finite, or +inf for a token that must stay."""
+    """Return scores as float64: up to 1e300 in size, or +inf for a token that must stay."""
     rule = "an array of numbers, one for each token, +inf for one that must stay"
     array = _with_own_dtype(as_array(name, value, rule))
     if array.dtype.kind not in "iuf":
@@ -334,7 +353,8 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
         raise ValueError(
             f"{name} must have a token axis; got a single value; write such as [0.5, 0.1]."
         )
-    scores = array.astype(np.float64, copy=False)
+    wide = array.dtype.kind == "f" and array.dtype.itemsize > 8  # noqa: PLR2004  # bytes of float64
+    scores = array if wide else array.astype(np.float64, copy=False)
     wrong = ~(scores > -math.inf)
     if wrong.any():
         first = np.unravel_index(int(wrong.argmax()), scores.shape)
@@ -343,7 +363,52 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
             f"the first {scores[first]} at index {index_text(first)}; write what they are worth, "
             "such as 0.0."
         )
-    return scores
+    largest = max(scores.max(initial=0.0), -scores.min(initial=0.0))
+    if largest > MOST_IMPORTANCE:
+        _refuse_vast(name, scores)
+    if largest >= _WHOLE:  # to which the next integer is rounded
+        _refuse_merged(name, value, array)
+    return scores.astype(np.float64, copy=False)
+
+
+def _refuse_vast(name: str, scores: NDArray[np.floating[Any]]) -> None:
+    """Refuse finite scores that a few sums would take out of the range of a float."""
+    wrong = (np.abs(scores) > MOST_IMPORTANCE) & np.isfinite(scores)
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), scores.shape)
+        raise ValueError(
+            f"{name} must be at most {MOST_IMPORTANCE:g} in size, or +inf; got "
+            f"{np.count_nonzero(wrong)} values beyond, the first {scores[first]!s} at index "
+            f"{index_text(first)}; divide all by the largest."
+        )
+
+
+def _refuse_merged(name: str, value: object, array: NDArray[Any]) -> None:
+    """Refuse integers that float64 would round, and so make equal to others."""
+    if array.dtype.kind in "iu":
+        high = array >> 32  # both halves are exact as float64
+        low = array - (high << 32)
+        wrong = array.astype(np.float64) - high * 2.0**32 != low
+        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        found = int(array[first]) if wrong.any() else None
+    elif isinstance(value, list | tuple):  # NumPy has made floats of integers beside floats
+        items = np.array(value, object)
+        wrong = np.array(
+            [
+                isinstance(item, int | np.integer) and int(item) != int(float(item))
+                for item in items.flat
+            ]
+        ).reshape(items.shape)
+        first = np.unravel_index(int(wrong.argmax()), items.shape)
+        found = int(items[first]) if wrong.any() else None
+    else:
+        return
+    if found is not None:
+        raise ValueError(
+            f"{name} must be numbers that float64 holds exactly where they are integers; got "
+            f"{found} at index {index_text(first)}, which it rounds; subtract what they have in "
+            "common, or write floats."
+        )
 
 
 def as_samples(

@@ -1,6 +1,8 @@
 """Scores x budget -> which tokens stay: the highest ones; among equals the later ones.
 
-Scores stand as (group, row, token): the rows of a group choose together.
+Scores stand as (group, row, token): the rows of a group choose together. What is summed or averaged
+is rounded once, to the nearest float (`_sums`): neither the order of rows and tokens nor the memory
+layout matters, and equal numbers have that number as their mean, however many they are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _checks
+from kvreclaim import _checks, _sums
 
 _Scalar = TypeVar("_Scalar", np.bool_, np.float64)
 
@@ -116,41 +118,53 @@ def recent_and_highest(
     return keep
 
 
+def totals(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of (group, row, token) over rows, rounded once.
+
+    A sum orders tokens as a mean does.
+    """
+    return _sums.rounded(_sums.over_rows(terms))
+
+
 def pooled(scores: NDArray[np.float64], kernel: int, pooling: str) -> NDArray[np.float64]:
-    """Return each score's sum or maximum over the ``kernel`` neighbours that it is the middle of.
+    """Return the sum or the maximum of (group, token) over the ``kernel`` neighbours of each token.
 
     A sum orders tokens as a mean does, where the zeros beyond the ends are counted.
     """
-    tokens, side = scores.shape[-1], kernel // 2
-    ends = [*[(0, 0)] * (scores.ndim - 1), (side, side)]
-    padded = np.pad(scores, ends, constant_values=0 if pooling == "avg" else -np.inf)
-    combine = np.add if pooling == "avg" else np.maximum
-    out = padded[..., :tokens].copy()
-    for shift in range(1, kernel):
-        combine(out, padded[..., shift : shift + tokens], out=out)
+    tokens = scores.shape[-1]
+    kernel = min(kernel, max(1, 2 * tokens - 1))  # a wider one reaches no further
+    if pooling == "avg":
+        return _sums.rounded(_sums.over_neighbours(scores, kernel))
+    out = np.pad(scores, [(0, 0), (kernel // 2, kernel // 2)], constant_values=-np.inf)
+    width = 1
+    while width < kernel:  # two windows make the next, and may overlap
+        step = min(width, kernel - width)
+        out = np.maximum(out[:, :-step], out[:, step:])
+        width += step
     return out
 
 
 def highest_chunks(
-    scores: NDArray[np.float64], chunks: NDArray[np.int64], num_kept: int
+    scores: NDArray[np.float64], size: int, offsets: NDArray[np.int64], num_kept: int
 ) -> NDArray[np.bool_]:
     """Return True in the chunks of the highest mean, whole ones but for the last that is chosen.
 
-    ``chunks`` numbers the chunk of each token. The chunk that the budget does not pay for whole
-    keeps its highest tokens. Among equal chunks the later stays, among equal tokens too.
+    Scores are (group, row, token), and the rows of a group keep the same tokens: (group, token).
+    ``offsets``, of shape (groups or 1, 1), are the places of the first chunk before token 0. The
+    chunk that the budget does not pay for whole keeps its highest tokens. Among equal chunks the
+    later stays, among equal tokens too.
     """
-    rows, tokens = scores.shape
-    if tokens == 0:
-        return np.ones(scores.shape, np.bool_)
-    count = int(chunks.max(initial=0)) + 1
-    flat = (chunks + np.arange(rows)[:, None] * count).reshape(-1)
-    num_tokens = np.bincount(flat, minlength=rows * count)
-    totals = np.bincount(flat, weights=scores.reshape(-1), minlength=rows * count)
-    means = (totals / np.maximum(num_tokens, 1)).reshape(rows, count)
-    rank = np.empty((rows, count), np.int64)
-    np.put_along_axis(rank, means.argsort(axis=-1, kind="stable"), np.arange(count)[None], axis=-1)
-    order = np.lexsort((scores, np.take_along_axis(rank, chunks, axis=-1)), axis=-1)
-    keep = np.ones(scores.shape, np.bool_)
+    groups, rows, tokens = scores.shape
+    keep = np.ones((groups, tokens), np.bool_)
+    of_tokens = _sums.over_rows(scores)
+    of_chunks, num_tokens = _sums.over_chunks(of_tokens, size, offsets)
+    means = _sums.means(of_chunks, np.maximum(num_tokens * rows, 1))
+    places = np.broadcast_to(np.arange(means.shape[-1]), means.shape)
+    rank = np.empty(means.shape, np.int64)
+    np.put_along_axis(rank, means.argsort(axis=-1, kind="stable"), places, axis=-1)
+    chunks = np.broadcast_to((offsets + np.arange(tokens)) // size, keep.shape)
+    worth = _sums.rounded(of_tokens)
+    order = np.lexsort((worth, np.take_along_axis(rank, chunks, axis=-1)), axis=-1)
     np.put_along_axis(keep, order[:, : max(0, tokens - num_kept)], values=False, axis=-1)
     return keep
 

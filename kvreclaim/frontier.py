@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, _dual, _entries, _milp
+from kvreclaim import _checks, _dual, _entries, _milp, _sums
 from kvreclaim._entries import Entries, Problem, Solution
 from kvreclaim.census import take_census
 from kvreclaim.pool import MAX_BLOCK_SIZE, PoolLike
@@ -94,8 +94,8 @@ class Frontier:
 def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDArray[np.float64]:
     """Return what it costs to finish each block where all below a threshold goes anyway.
 
-    ``e_b = sum over the block of max(w - threshold, 0)``, at least 0. Blocks of the smallest cost
-    are those to free.
+    ``e_b = sum over the block of max(w - threshold, 0)``, at least 0 and correctly rounded. Blocks
+    of the smallest cost are those to free.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     block_size
         Tokens of a block; the last one may hold fewer.
     threshold
-        A finite number: the importance that eviction reaches outside the blocks.
+        The importance that eviction reaches outside the blocks; as finite scores, at most 1e300 in
+        size.
 
     Returns
     -------
@@ -114,7 +115,7 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     Raises
     ------
     TypeError, ValueError
-        For scores that are NaN or -inf, a block size or a threshold out of range.
+        For scores that are NaN or -inf, a block size, scores or a threshold out of range.
 
     Examples
     --------
@@ -125,11 +126,18 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     """
     scores = _checks.as_importance(importance)
     size = _checks.as_count("block_size", block_size, minimum=1, maximum=MAX_BLOCK_SIZE)
-    over = np.maximum(scores - _checks.as_finite("threshold", threshold), 0.0)
-    starts = np.arange(0, scores.shape[-1], size)
-    if not len(starts):
-        return np.zeros((*scores.shape[:-1], 0))
-    return np.add.reduceat(over, starts, axis=-1)
+    limit = _checks.as_finite("threshold", threshold)
+    if abs(limit) > _checks.MOST_IMPORTANCE:
+        raise ValueError(
+            f"threshold must be at most {_checks.MOST_IMPORTANCE:g} in size, as scores are; got "
+            f"{limit}; divide both by the largest score."
+        )
+    rows = scores.reshape(math.prod(scores.shape[:-1]), scores.shape[-1])
+    above = rows > limit
+    terms = np.stack([np.where(above, rows, 0.0), np.where(above, -limit, 0.0)], axis=1)
+    blocks, _ = _sums.over_chunks(_sums.over_rows(terms), size, np.zeros((1, 1), np.int64))
+    cost = _sums.rounded(blocks)
+    return cost.reshape(*scores.shape[:-1], cost.shape[-1])
 
 
 def max_free_blocks(
@@ -331,12 +339,8 @@ def reclaim_frontier(
     elif isinstance(blocks, int | np.integer):
         numbers = [_as_blocks("blocks", blocks, budget, entries.problem)]
     else:
-        some = _checks.as_integers("blocks", blocks).tolist()
-        if not isinstance(some, list) or any(isinstance(number, list) for number in some):
-            raise ValueError(
-                "blocks must be a number of blocks, or a flat sequence of them; got an array of "
-                f"shape {np.shape(blocks)}; write such as [0, 8, 16]."
-            )
+        rule, hint = "a number of blocks, or a sequence of them", "write such as [0, 8, 16]"
+        some = _checks.as_items("blocks", blocks, rule, hint)
         numbers = [
             _as_blocks(f"blocks[{place}]", number, budget, entries.problem)
             for place, number in enumerate(some)

@@ -8,11 +8,18 @@ where the small ones lie decides which blocks come free. None is negative; all h
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _checks
+
+# No draw of NumPy's normals exceeds 13.8, and no uniform number is below 2^-53.
+_MOST_SIGMA: Final = 50.0  # exp(50 * 13.8) < 1e300
+_LEAST_ALPHA: Final = 0.1  # 2^(53 / 0.1) < 1e160
+_CUT: Final = 4.0  # standard deviations at which the filter cuts a Gaussian
+_NONE: Final = 0.01  # a scale that smooths nothing: the filter is a single 1
 
 
 def lognormal(
@@ -28,7 +35,7 @@ def lognormal(
     num_tokens
         Tokens, or a shape that ends in them.
     sigma
-        Standard deviation of the logarithm, above 0.
+        Standard deviation of the logarithm, above 0 and at most 50.
     rng
         The source of randomness.
 
@@ -48,7 +55,7 @@ def lognormal(
     (2, 64)
     """
     shape = _checks.as_shape("num_tokens", num_tokens)
-    width = _checks.as_positive("sigma", sigma)
+    width = _as_sigma(sigma)
     return np.exp(width * _checks.as_rng(rng).standard_normal(shape))
 
 
@@ -89,7 +96,7 @@ def pareto(
 
     The heaviest tail here: its mean exists for alpha above 1, its variance above 2. Evicting the
     lowest share q loses ``1 - (1 - q)^(1 - 1 / alpha)`` of the whole importance in expectation.
-    Parameters are those of `lognormal`, and `alpha`, above 0.
+    Parameters are those of `lognormal`, and `alpha`, at least 0.1.
 
     Examples
     --------
@@ -98,6 +105,11 @@ def pareto(
     """
     shape = _checks.as_shape("num_tokens", num_tokens)
     power = _checks.as_positive("alpha", alpha)
+    if power < _LEAST_ALPHA:
+        raise ValueError(
+            f"alpha must be at least {_LEAST_ALPHA}, so that scores stay within the range of a "
+            f"float; got {power}; write more."
+        )
     return (1.0 - _checks.as_rng(rng).random(shape)) ** (-1.0 / power)
 
 
@@ -117,7 +129,7 @@ def two_level(
     num_tokens
         Tokens, or a shape that ends in them.
     run
-        Tokens of a run; a last one may be shorter.
+        Tokens of a run; a last one may be shorter. One of all tokens is hot.
     share
         Share of a cold run that is low, from 0 to 1: 0.5 is no geometry, 1 clean runs.
     rng
@@ -140,7 +152,7 @@ def two_level(
     [True, True, True, True, False, False, False, False]
     """
     shape = _checks.as_shape("num_tokens", num_tokens)
-    length = _checks.as_count("run", run, minimum=1)
+    length = min(_checks.as_count("run", run, minimum=1), max(1, shape[-1]))
     cold_share = _checks.as_share("share", share)
     source = _checks.as_rng(rng)
     runs = -(-shape[-1] // length)
@@ -176,9 +188,10 @@ def smooth_field(
     rho
         Spatial correlation, from 0 (none) to 1 (a smooth field).
     scale
-        Standard deviation of the smoothing in tokens, above 0.
+        Standard deviation of the smoothing in tokens, above 0. Far below 1 it smooths nothing, far
+        above the tokens all of a row have one value.
     sigma
-        Standard deviation of the logarithm of a score, above 0.
+        Standard deviation of the logarithm of a score, above 0 and at most 50.
     rng
         The source of randomness.
 
@@ -197,22 +210,51 @@ def smooth_field(
     >>> smooth_field((2, 64), 0.5, rng=np.random.default_rng(0)).shape
     (2, 64)
     """
-    from scipy import ndimage
-
     shape = _checks.as_shape("num_tokens", num_tokens)
     weight = _checks.as_share("rho", rho)
     smoothing = _checks.as_positive("scale", scale)
-    width = _checks.as_positive("sigma", sigma)
+    width = _as_sigma(sigma)
     source = _checks.as_rng(rng)
     if 0 in shape:
         return np.zeros(shape)
     noise, rough = source.standard_normal((2, *shape))
-    impulse = np.zeros(shape[-1])
-    impulse[0] = 1.0
-    kernel: NDArray[np.float64] = ndimage.gaussian_filter1d(impulse, smoothing, mode="wrap")
-    field: NDArray[np.float64] = ndimage.gaussian_filter1d(rough, smoothing, axis=-1, mode="wrap")
-    field /= math.sqrt(np.square(kernel).sum())
+    field = _smoothed(rough, smoothing)
     blend: NDArray[np.float64] = ((1.0 - weight) * noise + weight * field) / math.hypot(
         1.0 - weight, weight
     )
     return np.exp(width * blend)
+
+
+def _smoothed(rough: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Return noise of variance 1, smoothed around a ring by a Gaussian, of variance 1 again."""
+    tokens = rough.shape[-1]
+    if _CUT * scale < tokens:
+        from scipy import ndimage
+
+        near = max(scale, _NONE)
+        impulse = np.zeros(tokens)
+        impulse[0] = 1.0
+        kernel: NDArray[np.float64] = ndimage.gaussian_filter1d(impulse, near, mode="wrap")
+        field: NDArray[np.float64] = ndimage.gaussian_filter1d(rough, near, axis=-1, mode="wrap")
+        field /= math.sqrt(np.square(kernel).sum())
+        return field
+    # Wound around the ring, a Gaussian is one of frequencies; at whole tokens k / tokens is also
+    # k / tokens + 1, which counts where the scale is about 1.
+    turns = np.arange(-2, 3)[:, None] + np.arange(tokens // 2 + 1) / tokens
+    passed = np.exp(-2.0 * np.square(math.pi * turns * min(scale, _CUT * tokens))).sum(axis=0)
+    twice = np.where((np.arange(len(passed)) * 2) % tokens == 0, 1.0, 2.0)  # k and tokens - k
+    energy = float((twice * np.square(passed)).sum()) / tokens
+    spectrum = np.fft.rfft(rough, axis=-1) * (passed / math.sqrt(energy))
+    around: NDArray[np.float64] = np.fft.irfft(spectrum, n=tokens, axis=-1)
+    return around
+
+
+def _as_sigma(sigma: object) -> float:
+    """Return a standard deviation with which scores stay within 1e300."""
+    width = _checks.as_positive("sigma", sigma)
+    if width > _MOST_SIGMA:
+        raise ValueError(
+            f"sigma must be at most {_MOST_SIGMA}, so that scores stay within the range of a "
+            f"float; got {width}; write less."
+        )
+    return width

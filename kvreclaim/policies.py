@@ -3,6 +3,8 @@
 Each is a selection rule over given scores, not its authors' code: how a model is run and how scores
 are made is theirs. All are deterministic but `random`; scores may be any numbers, +inf for a token
 that must stay as long as the budget allows; a higher score stays, and among equals the later token.
+Finite ones are at most 1e300 in size. Sums and means of scores are rounded once, to the nearest
+float, so that ties do not depend on the order of rows or on memory layout.
 
 ``num_kept`` is the budget of each row: 0 is legal, and so is more than there are tokens. Exactly
 ``min(num_kept, tokens)`` tokens of each row stay; where a policy shares its budget among rows
@@ -211,13 +213,16 @@ def whole_block(
     letters = _checks.as_axes(axes, array.shape, pool.shared_axes, name="importance")
     tables = _layout.arrange(array, letters, pool, lengths=None, offset=offset, of="importance")
     scores = _selection.lay_out(array, letters, together=pool.shared_axes)
-    slots = np.arange(tables.tokens) + np.reshape(tables.offsets, (-1, 1))
-    blocks = slots // pool.block_size
-    values = scores.rows.sum(axis=1)
+    values = scores.rows
+    offsets = np.asarray(tables.offsets, np.int64).reshape(-1, 1)
     if pool.open_tail and tables.tokens > 0:
+        slots = offsets + np.arange(tables.tokens)
+        blocks = slots // pool.block_size
         partly = (slots[:, -1:] + 1) % pool.block_size > 0
-        values[np.broadcast_to(partly & (blocks == blocks[:, -1:]), values.shape)] = np.inf
-    return scores.restore(_selection.highest_chunks(values, blocks, kept)[:, None])
+        values = np.where((partly & (blocks == blocks[:, -1:]))[:, None], np.inf, values)
+    return scores.restore(
+        _selection.highest_chunks(values, pool.block_size, offsets, kept)[:, None]
+    )
 
 
 def h2o(
@@ -266,8 +271,8 @@ def h2o(
     scores = _selection.of_attention(attention, axes)
     kept = _checks.as_count("num_kept", num_kept)
     recent = math.floor(_checks.as_exact("recent_share", recent_share) * kept)
-    totals = scores.rows.sum(axis=-2)
-    return scores.restore(_selection.recent_and_highest(totals, kept, recent))
+    totals = _selection.totals(scores.rows[:, 0])  # each row chooses by itself
+    return scores.restore(_selection.recent_and_highest(totals, kept, recent)[:, None])
 
 
 def snapkv_importance(
@@ -295,6 +300,14 @@ def snapkv_importance(
     >>> snapkv_importance(attention, window=1, kernel=3).tolist()
     [0.75, 0.75, 0.25, 0.125, 0.125, inf]
     """
+    scores, votes = _snapkv_scores(attention, window, kernel, pooling, axes)
+    return scores.restore(votes[:, None])
+
+
+def _snapkv_scores(
+    attention: ArrayLike, window: int, kernel: int, pooling: str, axes: str | None
+) -> tuple[_selection.Scores, NDArray[np.float64]]:
+    """Return the attention and what SnapKV chooses by, (row, token)."""
     last = _checks.as_count("window", window, minimum=1)
     width = _checks.as_count("kernel", kernel, minimum=1)
     if width % 2 == 0:
@@ -304,11 +317,11 @@ def snapkv_importance(
         )
     how = _checks.as_choice("pooling", pooling, ("avg", "max"))
     scores = _selection.of_attention(attention, axes, num_queries=last)
-    votes = scores.rows.sum(axis=-2)
+    votes = _selection.totals(scores.rows[:, 0])  # each row chooses by itself
     before = max(0, votes.shape[-1] - last)
-    votes[..., :before] = _selection.pooled(votes[..., :before], width, how)
-    votes[..., before:] = np.inf
-    return scores.restore(votes)
+    votes[:, :before] = _selection.pooled(votes[:, :before], width, how)
+    votes[:, before:] = np.inf
+    return scores, votes
 
 
 def snapkv(
@@ -364,9 +377,9 @@ def snapkv(
     >>> snapkv(attention, 3, window=1, kernel=1).astype(int)
     array([1, 0, 0, 0, 1, 1])
     """
-    scores = snapkv_importance(attention, window=window, kernel=kernel, pooling=pooling, axes=axes)
-    letters = None if axes is None else axes.replace("q", "")
-    return lowest_importance(scores, num_kept, axes=letters)
+    scores, votes = _snapkv_scores(attention, window, kernel, pooling, axes)
+    kept = _checks.as_count("num_kept", num_kept)
+    return scores.restore(_selection.highest(votes, kept)[:, None])
 
 
 def tova(attention: ArrayLike, num_kept: int, *, axes: str | None = None) -> NDArray[np.bool_]:
@@ -402,7 +415,7 @@ def tova(attention: ArrayLike, num_kept: int, *, axes: str | None = None) -> NDA
     """
     scores = _selection.of_attention(attention, axes, together="h", num_queries=1)
     kept = _checks.as_count("num_kept", num_kept)
-    last = scores.rows.sum(axis=(1, 2))
+    last = _selection.totals(scores.rows[:, :, -1]) if scores.rows.shape[2] else np.zeros((1, 0))
     return scores.restore(_selection.highest(last, kept)[:, None])
 
 
@@ -526,10 +539,11 @@ def chunk_kv(
 ) -> NDArray[np.bool_]:
     """Return a mask that keeps whole chunks of tokens, the same in all heads of a layer.
 
-    Chunks are cut from token 0; a chunk's score is the mean over its tokens of importance summed
-    over heads (letter ``h``). The highest chunks stay; the first that the budget does not pay for
-    whole keeps its highest tokens, so that exactly ``num_kept`` tokens of each row stay. Layers
-    choose for themselves, so where a block holds all layers their chunks seldom die together.
+    Chunks are cut from token 0; a chunk's score is the mean importance of its tokens in all heads
+    (letter ``h``). The highest chunks stay; the first that the budget does not pay for whole keeps
+    the tokens of highest sum over heads, so that exactly ``num_kept`` tokens of each row stay.
+    Layers choose for themselves, so where a block holds all layers their chunks seldom die
+    together.
 
     From arXiv 2502.00299; 20 tokens are kvpress's default. With kvpress's ``ChunkKVPress`` this
     agrees where that keeps as many tokens; it counts chunks,
@@ -561,9 +575,8 @@ def chunk_kv(
     """
     scores = _selection.of_importance(importance, axes, together="h")
     kept = _checks.as_count("num_kept", num_kept)
-    length = _checks.as_count("chunk", chunk, minimum=1)
-    chunks = np.arange(scores.rows.shape[-1])[None] // length
-    keep = _selection.highest_chunks(scores.rows.sum(axis=1), chunks, kept)
+    length = min(_checks.as_count("chunk", chunk, minimum=1), max(1, scores.rows.shape[-1]))
+    keep = _selection.highest_chunks(scores.rows, length, np.zeros((1, 1), np.int64), kept)
     return scores.restore(keep[:, None])
 
 

@@ -20,6 +20,11 @@ def exact(value: object) -> Score:
     return number if number in (float("inf"), float("-inf")) else Fraction(number)
 
 
+def once(value: Score) -> float:
+    """Round a sum or a mean, to the nearest float, which is what Python makes of a Fraction."""
+    return float(value)
+
+
 def by_groups(
     scores: NDArray[Any],
     axes: str,
@@ -102,7 +107,7 @@ def h2o(rows: list[list[list[Score]]], num_kept: int, recent_share: object) -> l
     recent = int(Decimal(str(recent_share)) * num_kept)
     kept = []
     for row in rows:
-        totals = [sum(column) for column in zip(*row, strict=True)]
+        totals = [once(sum(column)) for column in zip(*row, strict=True)]
         kept.append(recent_and_top(totals, num_kept, recent))
     return kept
 
@@ -115,14 +120,14 @@ def snapkv(
         voters = row[-window:]
         tokens = len(row[0]) if row else 0
         votes = [
-            sum(query[position] for query in voters) / len(voters)
+            exact(once(sum(query[position] for query in voters)))
             for position in range(tokens - window)
         ]
         scores: list[Score] = []
         for middle in range(len(votes)):
             near = range(middle - kernel // 2, middle + kernel // 2 + 1)
             inside = [votes[position] for position in near if 0 <= position < len(votes)]
-            scores.append(max(inside) if pooling == "max" else sum(inside) / kernel)
+            scores.append(max(inside) if pooling == "max" else once(sum(inside)))
         scores += [float("inf")] * (tokens - len(scores))
         kept.append(recent_and_top(scores, num_kept, window))
     return kept
@@ -132,8 +137,8 @@ def tova(rows: list[list[list[Score]]], num_kept: int) -> list[Kept]:
     if not rows[0]:
         return [set() for _ in rows]
     last = [row[-1] for row in rows]
-    mean = [sum(heads) / len(rows) for heads in zip(*last, strict=True)]
-    return [top(mean, num_kept) for _ in rows]
+    votes = [once(sum(heads)) for heads in zip(*last, strict=True)]
+    return [top(votes, num_kept) for _ in rows]
 
 
 def ada_kv(rows: list[list[Score]], num_kept: int, floor: object) -> list[Kept]:
@@ -189,15 +194,16 @@ def by_chunks(
     With `spare_part` a last chunk that is not full up to its border goes last.
     """
     tokens = len(rows[0])
-    value = [sum(row[position] for row in rows) for position in range(tokens)]
+    value = [once(sum(row[position] for row in rows)) for position in range(tokens)]
     chunks: dict[int, list[int]] = {}
     for position in range(tokens):
         chunks.setdefault((offset + position) // size, []).append(position)
 
-    def price(number: int) -> tuple[Score, int]:
+    def price(number: int) -> tuple[float, int]:
         if spare_part and number == max(chunks) and (offset + tokens) % size:
             return float("inf"), number
-        return sum(value[position] for position in chunks[number]) / len(chunks[number]), number
+        terms = [row[position] for row in rows for position in chunks[number]]
+        return once(sum(terms) / len(terms)), number
 
     spared = spare_part and (offset + tokens) % size > 0
     left = set(range(tokens))

@@ -566,6 +566,32 @@ def test_finish_cost_is_what_exceeds_the_threshold(
     assert twice[1].tolist() == finish_cost(scores, size, threshold - 1).tolist()
 
 
+@given(
+    row=st.lists(st.integers(-20, 20).map(lambda tenths: tenths * 0.1), max_size=12),
+    size=st.integers(1, 5),
+    threshold=st.sampled_from([0.1, -0.3, 0.0, 1 / 3]),
+)
+def test_finish_cost_is_rounded_once(row: list[float], size: int, threshold: float) -> None:
+    slow = oracle.finish_cost([Fraction(worth) for worth in row], size, Fraction(threshold))
+    wanted = [float(cost) for cost in slow]
+    rows = np.array([row, row[::-1]], np.float64)
+    assert finish_cost(rows, size, threshold)[0].tolist() == wanted
+    assert finish_cost(np.asfortranarray(rows), size, threshold)[0].tolist() == wanted
+
+
+def test_scores_and_thresholds_stay_within_the_range_of_floats() -> None:
+    cost = finish_cost([1e300, 1e300], 2, -1e300)
+    assert cost.tolist() == [float(4 * Fraction(1e300))]
+    for scores in ([1e308, 1e308], np.array([1e308, 1e308])):
+        with pytest.raises(ValueError, match=r"importance must be at most 1e\+300 in size"):
+            evict_for_blocks(scores, 1, 1, 1)
+    with pytest.raises(ValueError, match=r"importance must sum to at most 1e\+290"):
+        evict_for_blocks([1e300, -1e300], 1, 1, 1)
+    with pytest.raises(ValueError, match=r"threshold must be at most 1e\+300 in size, .* -1e\+308"):
+        finish_cost([1.0, 2.0], 2, -1e308)
+    assert finish_cost([1.0, 2.0, 3.0], 65_535, 0).tolist() == [6.0]
+
+
 def test_no_tokens_make_no_blocks() -> None:
     assert finish_cost(np.zeros((2, 3, 0)), 2, 0).shape == (2, 3, 0)
 
@@ -679,6 +705,15 @@ def test_a_selection_stays_read_only_after_a_round_trip() -> None:
         assert one.keep.tolist() == found.keep.tolist()
         assert (one.loss, one.lower_bound, one.num_freed_blocks) == (11.0, 11.0, 1)
     assert found != copy.copy(found)
+
+
+def test_numbers_of_blocks_come_in_any_sequence() -> None:
+    wanted = reclaim_frontier(ADVERSE, 2, 3, [0, 1])
+    for numbers in ((0, 1), np.array([0, 1]), range(2)):
+        assert reclaim_frontier(ADVERSE, 2, 3, numbers) == wanted  # type: ignore[arg-type]  # an array is legal
+    for wrong in ([True], [1, True], [[1]], "1", 1.0):
+        with pytest.raises(TypeError, match="blocks"):
+            reclaim_frontier(ADVERSE, 2, 3, wrong)  # type: ignore[arg-type]  # as the test says
 
 
 def test_figures_are_built_in_numbers() -> None:
@@ -803,11 +838,9 @@ def test_a_block_size_is_one_of_a_pool(size: int) -> None:
 def test_points_of_a_frontier_are_named() -> None:
     with pytest.raises(ValueError, match=r"blocks\[1\] must be at most 1, the most that"):
         reclaim_frontier(SCORES, 2, 3, [0, 2])
-    with pytest.raises(ValueError, match="blocks must be a number of blocks, or a flat sequence"):
-        reclaim_frontier(SCORES, 2, 3, [[0, 1]])  # type: ignore[list-item]  # refused
     with pytest.raises(TypeError, match="blocks must be an integer of at least 0; got the boolean"):
         reclaim_frontier(SCORES, 2, 3, blocks=True)
-    with pytest.raises(TypeError, match="blocks must be integers"):
+    with pytest.raises(TypeError, match=r"blocks\[0\] must be an integer of at least 0; got float"):
         reclaim_frontier(SCORES, 2, 3, [0.5])  # type: ignore[list-item]  # refused
 
 

@@ -176,6 +176,58 @@ def test_coherent_scores_need_no_compaction() -> None:
     assert math.isnan(moved_tokens_per_block(keep, BLOCK))
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 9.0, 11.0, 40.0, 1e9, 1e300])
+def test_a_smooth_field_has_variance_one_whatever_its_scale(scale: float) -> None:
+    field = np.log(importance.smooth_field((20_000, 40), 1.0, scale=scale, rng=rng()))
+    for token in (0, 17, 39):  # rows are independent; the variance of a normal's square is 2
+        assert abs((np.square(field[:, token]).mean() - 1) * math.sqrt(20_000 / 2)) < Z
+    neighbours = (field[:, 3] * field[:, 4]).mean()
+    if scale <= 1e-3:
+        assert abs(neighbours) < 0.05
+    elif scale == 1.0:
+        assert abs(neighbours - math.exp(-1 / 4)) < 0.05
+    else:
+        assert neighbours > 0.9
+    assert (np.ptp(field, axis=-1) == 0).all() == (scale >= 1e9)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 40, 41])
+@pytest.mark.parametrize("scale", [0.3, 0.6, 3.0, 11.0, 25.0, 300.0])
+def test_a_field_that_goes_around_the_ring_is_wound_around_it(tokens: int, scale: float) -> None:
+    if 4 * scale < tokens:
+        return
+    scores = importance.smooth_field((3, tokens), 1.0, scale=scale, rng=rng())
+    rough = rng().standard_normal((2, 3, tokens))[1]
+    distance = np.subtract.outer(np.arange(tokens), np.arange(tokens))
+    around = np.arange(-5_000, 5_001)[:, None, None] * tokens
+    wound = np.exp(-(((distance + around) / scale) ** 2) / 2).sum(axis=0)
+    field = rough @ (wound / np.sqrt(np.square(wound[0]).sum()))
+    assert np.allclose(np.log(scores), field, rtol=0, atol=1e-9)
+
+
+def test_a_run_beyond_the_tokens_is_one_of_all() -> None:
+    whole = importance.two_level((2, 10), 10, rng=rng())
+    for run in (11, 10**9, 2**63):
+        assert np.array_equal(importance.two_level((2, 10), run, rng=rng()), whole)
+    assert (importance.two_level((2, 10), 2**63, share=1.0, rng=rng()) > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("generate", "said"),
+    [
+        (importance.lognormal, {"sigma": 50.0}),
+        (importance.pareto, {"alpha": 0.1}),
+        (importance.smooth_field, {"rho": 0.5, "sigma": 50.0}),
+    ],
+)
+def test_the_heaviest_tails_stay_within_what_policies_take(
+    generate: Callable[..., NDArray[np.float64]], said: dict[str, Any]
+) -> None:
+    scores = generate(100_000, **said, rng=rng())
+    assert (scores > 0).all()
+    assert 1e50 < scores.max() < 1e300
+
+
 wrong: Any = importance  # what a type checker would refuse
 
 
@@ -188,6 +240,20 @@ wrong: Any = importance  # what a type checker would refuse
         (lambda r: wrong.uniform((2, -1), rng=r), ValueError, r"num_tokens\[1\] must be"),
         (lambda r: wrong.lognormal(4, 0.0, rng=r), ValueError, "sigma must be a finite"),
         (lambda r: wrong.lognormal(4, math.nan, rng=r), ValueError, "sigma must be a finite"),
+        (
+            lambda r: wrong.lognormal(8, 1e3, rng=r),
+            ValueError,
+            "sigma must be at most 50.0, so that .* range of a float; got 1000.0; write less",
+        ),
+        (lambda r: wrong.smooth_field(8, 1, sigma=1e4, rng=r), ValueError, "sigma must be at most"),
+        (
+            lambda r: wrong.pareto(8, 1e-3, rng=r),
+            ValueError,
+            "alpha must be at least 0.1, so that .* range of a float; got 0.001; write more",
+        ),
+        (lambda r: wrong.uniform(2**70, rng=r), ValueError, "num_tokens must be .* from 0 to 1099"),
+        (lambda r: wrong.uniform((1,) * 65, rng=r), ValueError, "at most 32 axes; got 65"),
+        (lambda r: wrong.smooth_field((2**30, 2**30), 1, rng=r), ValueError, r"at most 2\*\*40"),
         (lambda r: wrong.pareto(4, -1.0, rng=r), ValueError, "alpha must be a finite"),
         (lambda r: wrong.two_level(4, 0, rng=r), ValueError, "run must be .* at least 1"),
         (lambda r: wrong.two_level(4, share=90, rng=r), ValueError, "share .* not a percent"),

@@ -19,6 +19,7 @@ from kvreclaim import BlockPool, compacted_reclaim, policies, runtimes, take_cen
 
 INF = math.inf
 BUDGETS = st.integers(0, 24)
+UNITS = st.sampled_from([1 / 8, 0.1, 1 / 3])
 SHARES = st.sampled_from([0, 0.1, 0.2, 0.25, 0.29, 0.5, 0.7, 0.9, 1])
 
 
@@ -33,9 +34,9 @@ class Case(NamedTuple):
 def cases(
     draw: st.DrawFn, letters: str = "lhb", *, last: str = "t", smallest: int = 0, tokens: int = 20
 ) -> Case:
-    """Scores of one to three axes beside those they end in, in any order; many are equal.
+    """Scores of one to three axes beside those they end in, in any order and memory layout.
 
-    All are multiples of 1/8, so that their sums are exact.
+    Many are equal. Those in eighths have exact sums, those in tenths and thirds have not.
     """
     some = draw(st.lists(st.sampled_from(letters), unique=True, max_size=2))
     axes = "".join(draw(st.permutations([*some, *last])))
@@ -43,10 +44,12 @@ def cases(
     sizes |= {"t": draw(st.integers(0, tokens)), "q": draw(st.integers(1, 4))}
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     most = draw(st.sampled_from([1, 3, 8, 1_000]))
-    scores = rng.integers(-most, most + 1, [sizes[c] for c in axes]) / 8
+    whole = rng.integers(-most, most + 1, [sizes[c] for c in axes])
+    scores: NDArray[np.float64] = whole.astype(np.float64) * draw(UNITS)
     if draw(st.booleans()):
         scores[rng.random(scores.shape) < 0.1] = INF
-    return Case(scores, axes)
+    order = draw(st.permutations(range(len(axes))))
+    return Case(scores.transpose(order).copy().transpose(np.argsort(order)), axes)
 
 
 def same(got: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> None:
@@ -350,14 +353,64 @@ def test_axes_may_come_in_any_order(name: str) -> None:
 
 
 @named
-def test_of_equal_tokens_the_earlier_are_evicted(name: str) -> None:
+@pytest.mark.parametrize("tokens", [10, 12])  # chunks of 3 and blocks of 4: the last one is short
+@pytest.mark.parametrize("worth", [1.0, 0.1, 1 / 3, 1e300, -0.7])
+def test_of_equal_tokens_the_earlier_are_evicted(name: str, tokens: int, worth: float) -> None:
     policy = POLICIES[name]
-    scores = np.ones((2, 12) if "q" in policy.last else 12)
+    scores = np.full((7, tokens) if "q" in policy.last else tokens, worth)
     # A mean over neighbours is lower at the ends, where zeros are counted.
     said = {"pooling": "max"} if name == "snapkv" else {}
-    for kept in range(13):
+    for kept in range(tokens + 1):
         keep = policy.keep(scores, kept, **said)
-        assert keep.tolist() == [False] * (12 - kept) + [True] * kept
+        assert keep.tolist() == [False] * (tokens - kept) + [True] * kept
+
+
+def test_a_short_last_chunk_wins_a_tie() -> None:
+    # As floats (0.1 + 0.1 + 0.1) / 3 is above 0.1.
+    assert np.flatnonzero(policies.chunk_kv([0.1] * 10, 1, chunk=3)).tolist() == [9]
+    assert np.flatnonzero(policies.whole_block([0.1] * 10, 1, 3)).tolist() == [9]
+    assert np.flatnonzero(policies.whole_block([0.1] * 10, 3, 3, offset=2)).tolist() == [7, 8, 9]
+
+
+# What chooses together along which letter, of which the order says nothing.
+SUMMED = {"h2o": "q", "snapkv": "q", "tova": "h", "chunk_kv": "h", "whole_block": "h"}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@given(data=st.data(), kept=BUDGETS)
+def test_neither_the_order_of_rows_nor_the_layout_decides(
+    name: str, data: st.DataObject, kept: int
+) -> None:
+    policy, letter = POLICIES[name], SUMMED[name]
+    shape = [data.draw(st.integers(1, 3)), data.draw(st.integers(2, 7)), 3, 20]
+    axes = {"q": "lqt", "h": "lht"}[letter]
+    if letter == "h" and policy.last == "qt":
+        axes = "lhqt"
+    elif len(axes) == 3:
+        del shape[2]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    scores = rng.integers(-4, 9, shape) * data.draw(UNITS)
+    said: dict[str, Any] = {"axes": axes}
+    if name == "snapkv":  # its window cuts off queries otherwise
+        policy, said["window"] = Policy(policies.snapkv, "", "qt"), shape[1]
+    keep = policy.keep(scores, kept, **said)
+    order = rng.permutation(shape[1])
+    same(policy.keep(scores[:, order], kept, **said), keep)
+    same(policy.keep(np.asfortranarray(scores), kept, **said), keep)
+    same(policy.keep(scores[:, ::-1], kept, **said), keep)
+
+
+@pytest.mark.parametrize("name", ["chunk_kv", "whole_block"])
+@given(seed=st.integers(0, 2**32 - 1), unit=UNITS, kept=BUDGETS)
+def test_chunks_of_the_same_numbers_are_equal(name: str, seed: int, unit: float, kept: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = {"chunk_kv": 3, "whole_block": 4}[name]
+    numbers = rng.integers(-4, 9, size) * unit
+    scores = np.concatenate([rng.permutation(numbers) for _ in range(5)])
+    keep = POLICIES[name].keep(scores, kept).reshape(5, size)
+    whole = min(kept // size, 5)
+    assert keep[5 - whole :].all()
+    assert not keep[: max(0, 4 - whole)].any()
 
 
 @named
@@ -395,6 +448,75 @@ def test_streaming_llm_only_grows_with_the_budget(tokens: int, kept: int, sink: 
 def test_scores_of_any_number_type_are_taken(dtype: str) -> None:
     scores = np.array([3, 1, 2, 5, 4], dtype)
     assert policies.lowest_importance(scores, 3).tolist() == [True, False, False, True, True]
+
+
+VAST = 2**70
+
+
+def test_numbers_beyond_the_tokens_are_cut_to_them() -> None:
+    rng = np.random.default_rng(4)
+    scores, attention = rng.random((2, 9)), rng.random((2, 6, 9))
+    assert policies.chunk_kv([1, 2, 3], 2, chunk=2**63).tolist() == [False, True, True]
+    assert policies.chunk_kv([5, 0, 3], 1, chunk=2**63).tolist() == [True, False, False]
+
+    def by_chunks(kept: int, size: int, offset: int = 0) -> NDArray[np.bool_]:
+        def choose(rows: list[Any]) -> list[set[int]]:
+            return oracle.by_chunks(rows, kept, size, offset)
+
+        return oracle.by_groups(scores, "ht", choose, together="h")
+
+    pool = BlockPool(65_535, shared_axes="h")
+    for kept in (0, 4, VAST):
+        same(policies.chunk_kv(scores, kept, chunk=VAST, axes="ht"), by_chunks(kept, 9))
+        same(policies.whole_block(scores, kept, pool, axes="ht"), by_chunks(kept, 9))
+        cut = policies.whole_block(scores, kept, pool, axes="ht", offset=65_530)
+        same(cut, by_chunks(kept, 65_535, 65_530))
+    for pooling in ("avg", "max"):
+        said: dict[str, Any] = {"window": 2, "pooling": pooling}
+        wide = policies.snapkv_importance(attention, kernel=13, **said)
+        for kernel in (15, 2**63 + 1, VAST + 1):
+            same(
+                policies.snapkv(attention, 4, kernel=kernel, **said),
+                policies.snapkv(attention, 4, kernel=13, **said),
+            )
+            vast = policies.snapkv_importance(attention, kernel=kernel, **said)
+            assert np.array_equal(vast, wide)
+        votes = attention[:, -2:, :7].sum(axis=1)
+        all_of_them = votes.sum(axis=-1) if pooling == "avg" else votes.max(axis=-1)
+        assert np.allclose(wide[:, :7], all_of_them[:, None], rtol=1e-12)
+    same(policies.snapkv(attention, 4, window=VAST), policies.snapkv(attention, 4, window=9))
+    same(policies.streaming_llm(9, 4, sink=VAST), policies.streaming_llm(9, 4, sink=9))
+    pyramid = policies.pyramid_kv(scores, 4, window=VAST, axes="lt")
+    same(pyramid, policies.pyramid_kv(scores, 4, window=9, axes="lt"))
+    for name, policy in POLICIES.items():
+        given_scores = attention[0] if "q" in policy.last else scores[0]
+        assert policy.keep(given_scores, VAST).all(), name
+    assert policies.random((2, 9), VAST, rng=rng).all()
+    assert policies.streaming_llm((2, 9), VAST).all()
+
+
+def test_scores_near_the_largest_are_summed_without_a_warning() -> None:
+    vast = np.array([1e300, 1e300, 9e299, 9e299])
+    assert policies.chunk_kv(vast, 2, chunk=2).tolist() == [True, True, False, False]
+    heads = np.tile(vast, (600, 1))
+    assert policies.chunk_kv(heads, 2, chunk=2, axes="ht")[0].tolist() == [True, True, False, False]
+    assert policies.whole_block(heads, 2, 2, axes="ht")[0].tolist() == [True, True, False, False]
+    assert policies.tova(heads[:, None], 2, axes="hqt")[0].tolist() == [True, True, False, False]
+    assert policies.h2o(heads, 2, recent_share=0).tolist() == [True, True, False, False]
+    keep = policies.snapkv(-heads, 3, window=1, kernel=1)
+    assert keep.tolist() == [False, True, True, True]
+
+
+def test_integers_are_told_apart_up_to_where_floats_hold_them() -> None:
+    top = 2**53
+    for dtype in (np.int64, np.uint64, ">i8"):
+        assert policies.lowest_importance(np.array([top, top - 1], dtype), 1).tolist() == [
+            True,
+            False,
+        ]
+        even = np.array([top + 2, top + 4, 2**62], dtype)  # these are floats
+        assert policies.lowest_importance(even, 1).tolist() == [False, False, True]
+    assert policies.lowest_importance(np.array([-(2**63), 0]), 1).tolist() == [False, True]
 
 
 def test_no_rows_and_no_tokens_give_empty_masks() -> None:
@@ -657,6 +779,40 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: policies.lowest_importance(ROW, True), TypeError, "num_kept must .* boolean True"),
     (lambda: policies.lowest_importance([0, math.nan], 1), ValueError, "1 values .* index 1"),
     (lambda: policies.lowest_importance([-INF, 0], 1), ValueError, "importance .* NaN or -inf"),
+    (
+        lambda: policies.lowest_importance([0, 1.1e300, 2e300], 1),
+        ValueError,
+        r"importance must be at most 1e\+300 in size, or \+inf; got 2 values beyond, the first 1.1",
+    ),
+    (lambda: policies.lowest_importance([INF, -1.7e308], 1), ValueError, "first -1.7e.* index 1"),
+    (
+        lambda: policies.lowest_importance(np.array(["1e4000", "1e3000"], np.longdouble), 1),
+        ValueError,
+        r"got 2 values beyond, the first 1e\+4000 at index 0; divide all by the largest",
+    ),
+    (lambda: policies.chunk_kv([1.7e308, 1.7e308, 1e308, 1e308], 2), ValueError, "4 values beyond"),
+    (lambda: policies.h2o([[1e308] * 4] * 4, 2), ValueError, "attention must be at most 1e"),
+    (
+        lambda: policies.lowest_importance([2**53 + 1, 2**53], 1),
+        ValueError,
+        "importance must be numbers that float64 holds exactly .*; got 9007199254740993 at index 0",
+    ),
+    (
+        lambda: policies.lowest_importance(np.array([[0, 1], [2, -(2**62) - 1]]), 1),
+        ValueError,
+        r"got -4611686018427387905 at index \(1, 1\), which it rounds; subtract",
+    ),
+    (
+        lambda: policies.lowest_importance(np.array([0, 2**64 - 1], np.uint64), 1),
+        ValueError,
+        "got 18446744073709551615 at index 1",
+    ),
+    (
+        lambda: policies.lowest_importance([0.5, 2**53 + 1], 1),  # which NumPy makes floats of
+        ValueError,
+        "got 9007199254740993 at index 1",
+    ),
+    (lambda: policies.tova([[2**60 + 1, 0]], 1), ValueError, "attention .*must be numbers that"),
     (lambda: policies.lowest_importance([True, False], 1), TypeError, "scores it was made from"),
     (lambda: policies.lowest_importance(3.0, 1), ValueError, "importance must have a token axis"),
     (
@@ -779,6 +935,18 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     ),
     (lambda: policies.kv_compress(ROW, -1, 16), ValueError, "num_freed_blocks must be"),
     (lambda: policies.random((), 1, rng=RNG), ValueError, "num_tokens must be .* empty one"),
+    (
+        lambda: policies.random(2**70, 1, rng=RNG),
+        ValueError,
+        "num_tokens must be an integer from 0 to 1099511627776; got 1180591620717411303424; write",
+    ),
+    (lambda: policies.streaming_llm((1, 2**63), 1), ValueError, r"num_tokens\[1\] must be an int"),
+    (lambda: policies.streaming_llm((0, 2**21, 2**20), 1), ValueError, r"at most 2\*\*40 tokens"),
+    (
+        lambda: policies.random((1,) * 33, 1, rng=RNG),
+        ValueError,
+        "num_tokens must be a shape of at most 32 axes; got 33; write such as 4096",
+    ),
     (lambda: policies.random(-1, 1, rng=RNG), ValueError, "num_tokens must be .* got -1"),
     (lambda: policies.random(4, 1, rng=0), TypeError, "rng must be a numpy.random.Generator"),  # type: ignore[arg-type]  # what is shown to be refused
     (lambda: policies.streaming_llm(4, 1, sink=-1), ValueError, "sink must be .* got -1"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import attrs
 import numpy as np
 
-from benchmarks.study.results import Chart, Row
+from benchmarks.study.results import Chart, Line, Row
 from kvreclaim import Summary, summarize, summarize_ratio
 
 REPLICATIONS: Final = 30
@@ -66,11 +66,16 @@ def _of_summary(found: Summary, said: dict[str, Any]) -> Row:
         high=found.high,
         n=found.num_samples,
         interval=found.method,
-        **judged(said, found.mean, error),
+        **judged(said, found.mean, error, (found.low, found.high)),
     )
 
 
-def judged(said: dict[str, Any], mean: float, error: float = 0.0) -> dict[str, Any]:
+def judged(
+    said: dict[str, Any],
+    mean: float,
+    error: float = 0.0,
+    ends: tuple[float, float] | None = None,
+) -> dict[str, Any]:
     """Return the fields with a verdict: the one given, or how the article's figure fares.
 
     ``article`` is the figure as printed, such as ``0.47 ± 0.02``; a ``note`` is added.
@@ -78,13 +83,15 @@ def judged(said: dict[str, Any], mean: float, error: float = 0.0) -> dict[str, A
     fields = dict(said)
     note = fields.pop("note", "")
     if "verdict" not in fields:
-        fields["verdict"] = _verdict(fields, mean, error)
+        fields["verdict"] = _verdict(fields, mean, error, ends)
     if note:
         fields["verdict"] += f"; {note}"
     return fields
 
 
-def _verdict(fields: dict[str, Any], mean: float, error: float) -> str:
+def _verdict(
+    fields: dict[str, Any], mean: float, error: float, ends: tuple[float, float] | None
+) -> str:
     article, closed = fields.get("article", ""), fields.get("closed_form")
     parts = []
     if article:
@@ -105,7 +112,12 @@ def _verdict(fields: dict[str, Any], mean: float, error: float) -> str:
     if closed is not None and error > 0:
         away = abs(mean - closed) / error
         parts.append(f"closed form {away:.1f} standard errors away")
-    elif closed is not None and not math.isnan(error):
+    elif closed is not None and ends is not None:
+        # All replications gave the same, which is no standard error of 0.
+        if not math.isnan(ends[0]):
+            inside = "inside" if ends[0] <= closed <= ends[1] else "outside"
+            parts.append(f"closed form {inside} the 95 % interval")
+    elif closed is not None:
         parts.append("is the closed form" if mean == closed else "differs from the closed form")
     return "; ".join(parts) or "beyond the article"
 
@@ -113,3 +125,27 @@ def _verdict(fields: dict[str, Any], mean: float, error: float) -> str:
 def each(work: Callable[[np.random.Generator], Any], replications: int) -> list[Any]:
     """Return what the work gives for each replication."""
     return [work(rng) for rng in generators(replications)]
+
+
+def line(name: str, rows: Iterable[Row], *, dashed: bool = False) -> Line:
+    """Return a series of a chart that draws these rows in order."""
+    return Line(name=name, keys=tuple(row.key for row in rows), dashed=dashed)
+
+
+def of_blocks(
+    freed: Sequence[int],
+    blocks: int,
+    *,
+    promised: bool = False,
+    **said: Any,  # noqa: ANN401
+) -> Row:
+    """Return the row of blocks freed of so many; exact where the policy promises their number."""
+    if promised:
+        return exact(same(freed) / blocks, **said)
+    return of_ratio(freed, [blocks] * len(freed), **said)
+
+
+def same(values: Iterable[int]) -> int:
+    """Return the number that every replication gave, where a policy or a law promises one."""
+    (value,) = set(values)
+    return value

@@ -123,6 +123,8 @@ class Chart:
         choices, `lines` holds the series of all of them, and `choice_of[i]` is that of `lines[i]`.
     choice_of
         The choice of each series.
+    selector
+        What the choices are, such as ``Importance``: the selector's label.
     log_x, log_y
         Whether an axis is logarithmic at first; a button changes it where it may be (``None``: no
         button, linear).
@@ -138,8 +140,14 @@ class Chart:
     lines: tuple[Line, ...]
     choices: tuple[str, ...] = ()
     choice_of: tuple[str, ...] = ()
+    selector: str = "Show"
     log_x: bool | None = None
     log_y: bool | None = None
+
+    def is_sorted(self) -> bool:
+        """Return whether each series has a choice, and each choice a series."""
+        num = len(self.lines) if self.choices else 0
+        return len(self.choice_of) == num and set(self.choice_of) == set(self.choices)
 
 
 @attrs.frozen(kw_only=True)
@@ -166,6 +174,14 @@ class Study:
         )
         if missing:
             raise ValueError(f"charts must draw rows; got unknown keys {sorted(missing)}.")
+        titles = [title for title, _ in self.sections]
+        placed = {row.section for row in self.rows} | {chart.section for chart in self.charts}
+        lost = placed - set(titles)
+        if lost:
+            raise ValueError(f"rows and charts must stand in a section; got {sorted(lost)}.")
+        mixed = [chart.key for chart in self.charts if not chart.is_sorted()]
+        if mixed:
+            raise ValueError(f"each series must have one of its chart's choices; got {mixed}.")
 
     def by_key(self) -> dict[str, Row]:
         """Return the rows by their keys."""
@@ -181,15 +197,49 @@ class Study:
         return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the page is made of."""
+        """Return all of it: in each section its rows, as values by `columns`, and its charts."""
+        columns = [name for name in COLUMNS if name != "section"]
         return {
             "version": self.version,
             "replications": self.replications,
-            "sections": [{"title": title, "text": text} for title, text in self.sections],
-            "rows": [row.cells() for row in self.rows],
-            "charts": [attrs.asdict(chart) for chart in self.charts],
+            "columns": columns,
+            "sections": [
+                {
+                    "title": title,
+                    "text": text,
+                    "rows": [
+                        [row.cells()[name] for name in columns]
+                        for row in self.rows
+                        if row.section == title
+                    ],
+                    "charts": [
+                        attrs.asdict(chart) for chart in self.charts if chart.section == title
+                    ],
+                }
+                for title, text in self.sections
+            ],
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as JSON; what is undefined is null."""
-        return json.dumps(self.to_dict(), allow_nan=False, indent=1)
+        """Return `to_dict` as JSON, a line for each row and chart; what is undefined is null."""
+        whole = self.to_dict()
+        sections = whole.pop("sections")
+        body = ",\n".join(
+            f"{_members({'title': one['title'], 'text': one['text']})},\n"
+            f'"rows":{_listed(one["rows"])},\n"charts":{_listed(one["charts"])}}}'
+            for one in sections
+        )
+        return f'{_members(whole)},\n"sections":[\n{body}\n]}}\n'
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _members(values: dict[str, Any]) -> str:
+    """Return an object that is still open."""
+    return _compact(values).removesuffix("}")
+
+
+def _listed(values: list[Any]) -> str:
+    return "[\n" + ",\n".join(map(_compact, values)) + "\n]"

@@ -44,17 +44,17 @@ class Series:
 
     @property
     def below(self) -> list[float]:
-        """How far the interval reaches down, 0 where there is none."""
-        return [_reach(row, row.mean - row.low) for row in self.rows]
+        """How far the interval reaches down; 0 where the row is exact or has none."""
+        return [_reach(row.mean - row.low) for row in self.rows]
 
     @property
     def above(self) -> list[float]:
-        """How far the interval reaches up, 0 where there is none."""
-        return [_reach(row, row.high - row.mean) for row in self.rows]
+        """How far the interval reaches up; 0 where the row is exact or has none."""
+        return [_reach(row.high - row.mean) for row in self.rows]
 
 
-def _reach(row: Row, length: float) -> float:
-    return length if row.interval != "exact" and math.isfinite(length) else 0.0
+def _reach(length: float) -> float:
+    return length if math.isfinite(length) else 0.0
 
 
 def series_of(chart: Chart, rows: Mapping[str, Row], choice: str | None = None) -> list[Series]:

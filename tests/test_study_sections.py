@@ -8,6 +8,7 @@ import math
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from benchmarks.study import (
     sharing,
     strategies,
 )
-from benchmarks.study.measure import Section
+from benchmarks.study.measure import Section, of_requests
 from benchmarks.study.results import Row, Study
 from kvreclaim import (
     BlockPool,
@@ -285,17 +286,14 @@ def test_the_same_saving_admits_none_some_or_all() -> None:
 
 def test_counts_that_are_all_alike_have_the_interval_of_their_blocks() -> None:
     freed = [183, 185, 184]
-    row = admission._row(
-        [15, 15, 15], freed, 12, setting="s", promised=False, key="k", series="s", x=1.0
-    )
+    said: dict[str, Any] = {"setting": "s", "key": "k", "section": "s", "series": "s", "x": 1.0}
+    row = of_requests([15, 15, 15], freed, blocks=512, need=12, **said)
     blocks = summarize_ratio(freed, [512] * 3)
     assert row.mean == 15
     assert row.low == pytest.approx((512 * blocks.low - 11) / 12)
     assert row.high == pytest.approx(512 * blocks.high / 12)
     assert row.low < (184 - 11) / 12 < 184 / 12 < row.high
-    none = admission._row(
-        [0, 0, 0], [0, 0, 0], 8, setting="s", promised=False, key="k", series="s", x=1.0
-    )
+    none = of_requests([0, 0, 0], [0, 0, 0], blocks=512, need=8, **said)
     assert (none.mean, none.low) == (0, 0)
     assert 0 < none.high < 1
 
@@ -406,6 +404,12 @@ def test_every_preset_stands_under_every_strategy() -> None:
         assert place.mean <= moved.mean <= packed.mean == 0.5
         pool = runtimes.preset(name)
         assert (f"{own}/copy" in rows) == (pool.compactor != "none")
+        # Requests of 128 tokens want a sixteenth of the blocks, or one of each table.
+        whole = 16 if pool.block_size <= servers.REQUEST else pool.num_blocks_for(2_048)
+        for reclaim in (place, moved):
+            requests = rows[f"{reclaim.key}/requests"]
+            assert reclaim.mean * whole - 1 < requests.mean <= reclaim.mean * whole
+            assert requests.low <= requests.mean <= requests.high <= whole
         if pool.compactor == "none":
             assert moved.mean == place.mean
         if pool.frees == "none":
@@ -415,11 +419,14 @@ def test_every_preset_stands_under_every_strategy() -> None:
 
 
 def test_charts_of_runtimes_have_a_bar_for_each_preset() -> None:
-    first, copies = section_of(servers).charts
-    assert set(first.choice_of) == set(first.choices) == set(servers.STRATEGIES)
+    *by_preset, copies = section_of(servers).charts
     rows = rows_of(servers)
-    for line in first.lines:
-        assert tuple(rows[key].x for key in line.keys) == runtimes.names()
+    for chart, metrics in zip(by_preset, (3, 2), strict=True):
+        assert set(chart.choice_of) == set(chart.choices) == set(servers.STRATEGIES)
+        assert len(chart.lines) == metrics * len(servers.STRATEGIES)
+        for line in chart.lines:
+            assert tuple(rows[key].x for key in line.keys) == runtimes.names()
+            assert {rows[key].series for key in line.keys} == {line.name}
     compacting = [name for name in runtimes.names() if runtimes.preset(name).compactor != "none"]
     for line in copies.lines:
         assert [rows[key].x for key in line.keys] == compacting

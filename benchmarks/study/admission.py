@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.study import choices
 from benchmarks.study.choices import AWARE, LOWEST, RANDOM, WHOLE
-from benchmarks.study.measure import Section, each, exact, judged, line, of_values, same
+from benchmarks.study.measure import Section, each, exact, line, of_requests, of_values
 from benchmarks.study.results import Chart, Line, Row
 from kvreclaim import (
     Census,
@@ -22,7 +22,6 @@ from kvreclaim import (
     bounds,
     importance,
     policies,
-    summarize_ratio,
     take_census,
 )
 
@@ -55,41 +54,6 @@ def freed_by_compaction(census: Census) -> int:
     return census.num_freed_blocks + blocks_for_moves(census, census.num_live_tokens)
 
 
-def _row(
-    counts: list[int],
-    freed: list[int],
-    need: int,
-    *,
-    setting: str,
-    promised: bool,
-    **said: Any,  # noqa: ANN401
-) -> Row:
-    """Return the row of requests admitted, an integer a replication, into so many free blocks.
-
-    Where all counts are alike, their spread says nothing, and that of the blocks does: f blocks
-    admit at least ``(f - need + 1) / need`` and at most ``f / need``.
-    """
-    about = {"section": TITLE, "metric": "requests admitted", **said}
-    if promised:
-        return exact(float(same(counts)), setting=setting, **about)
-    setting += f"; least {min(counts)}, most {max(counts)}"
-    if len(set(counts)) > 1:
-        return of_values(counts, bounds=(0, BLOCKS / need), setting=setting, **about)
-    blocks = summarize_ratio(freed, [BLOCKS] * len(freed))
-    low = max(0.0, (BLOCKS * blocks.low - need + 1) / need)
-    ends = low, BLOCKS * blocks.high / need
-    return Row(
-        mean=float(counts[0]),
-        sd=0.0,
-        low=ends[0],
-        high=ends[1],
-        n=len(counts),
-        interval=f"{blocks.method}, of blocks",
-        setting=setting,
-        **judged(about, float(counts[0]), 0.0, ends),
-    )
-
-
 def _random_law(evicted: int, need: int) -> dict[str, Any]:
     mean = bounds.random_admission(TOKENS, evicted, BLOCK, need)
     # Its chances are within 1e-12: below that it says 0.
@@ -120,10 +84,12 @@ def _by_strategy(drawn: list[dict[str, Census]], need: int, key: str, **said: An
         if "article" in own:
             own["article"] = _ARTICLE[name]
         rows.append(
-            _row(
+            of_requests(
                 counts,
                 freed,
-                need,
+                blocks=BLOCKS,
+                need=need,
+                section=TITLE,
                 setting=f"{BLOCKS} blocks of {BLOCK}, half evicted, {need} blocks a request",
                 promised=name in (WHOLE, COMPACTED),
                 key=f"{key}/{_slug(name)}",
@@ -145,10 +111,12 @@ def _by_eviction(share: float, replications: int) -> list[Row]:
         "x": share,
     }
     rows = [
-        _row(
+        of_requests(
             [admission_count(some[name], blocks_per_request=NEED) for some in drawn],
             [some[name].num_freed_blocks for some in drawn],
-            NEED,
+            blocks=BLOCKS,
+            need=NEED,
+            section=TITLE,
             promised=name == WHOLE,
             key=f"admission/evicted={share:.3g}/{_slug(name)}",
             series=name,
@@ -207,10 +175,12 @@ def _by_sequences(sequences: int, replications: int) -> Row:
         return freed_by_compaction(take_census(keep, BLOCK, axes="bt"))
 
     blocks = each(free, replications)
-    return _row(
+    return of_requests(
         [some // NEED for some in blocks],
         blocks,
-        NEED,
+        blocks=BLOCKS,
+        need=NEED,
+        section=TITLE,
         setting=(
             f"{sequences} sequences, {BLOCKS} blocks of {BLOCK}, half evicted at random, "
             f"{NEED} blocks a request"

@@ -145,6 +145,41 @@ def of_blocks(
     return of_ratio(freed, [blocks] * len(freed), **said)
 
 
+def of_requests(
+    counts: Sequence[int],
+    freed: Sequence[int],
+    *,
+    blocks: int,
+    need: int,
+    setting: str,
+    promised: bool = False,
+    **said: Any,  # noqa: ANN401
+) -> Row:
+    """Return the row of requests admitted, an integer a replication, into the blocks freed.
+
+    Where all counts are alike, their spread says nothing, and that of the blocks does: f blocks
+    admit at least ``(f - need + 1) / need`` and at most ``f / need``.
+    """
+    about = {"metric": "requests admitted", **said}
+    if promised:
+        return exact(float(same(counts)), setting=setting, **about)
+    setting += f"; least {min(counts)}, most {max(counts)}"
+    if len(set(counts)) > 1:
+        return of_values(counts, bounds=(0, blocks / need), setting=setting, **about)
+    found = summarize_ratio(freed, [blocks] * len(freed))
+    ends = max(0.0, (blocks * found.low - need + 1) / need), blocks * found.high / need
+    return Row(
+        mean=float(counts[0]),
+        sd=0.0,
+        low=ends[0],
+        high=ends[1],
+        n=len(counts),
+        interval=f"{found.method}, of blocks",
+        setting=setting,
+        **judged(about, float(counts[0]), 0.0, ends),
+    )
+
+
 def same(values: Iterable[int]) -> int:
     """Return the number that every replication gave, where a policy or a law promises one."""
     (value,) = set(values)

@@ -12,9 +12,17 @@ import numpy as np
 
 from benchmarks.study import choices
 from benchmarks.study.choices import AWARE, BEST, LOWEST, RANDOM, WHOLE, Mask, Scores
-from benchmarks.study.measure import Section, each, line, of_blocks, of_values
+from benchmarks.study.measure import Section, each, line, of_blocks, of_requests, of_values
 from benchmarks.study.results import Chart, Line, Row
-from kvreclaim import BlockPool, Census, compaction_cost, importance, runtimes, take_census
+from kvreclaim import (
+    BlockPool,
+    Census,
+    admission_count,
+    compaction_cost,
+    importance,
+    runtimes,
+    take_census,
+)
 
 TITLE: Final = "Runtimes"
 TEXT: Final = (
@@ -28,6 +36,7 @@ TEXT: Final = (
 SHAPE: Final = (4, 4, 2_048)
 AXES: Final = "lht"
 EVICTED: Final = 1_024  # of each row
+REQUEST: Final = 128  # tokens of a new request
 STRATEGIES: Final = (RANDOM, LOWEST, WHOLE, AWARE, BEST)
 
 
@@ -104,6 +113,26 @@ def _rows_of(name: str, strategy: str, censuses: list[Census]) -> list[Row]:
             **said,
         ),
     ]
+    need = censuses[0].num_tables * pool.num_blocks_for(REQUEST)
+    admitted = [admission_count(census, blocks_per_request=need) for census in censuses]
+    in_place = [census.num_freed_blocks for census in censuses]
+    compacted = [blocks - census.num_packed_blocks for census in censuses]
+    for blocks_row, counts, freed in (
+        (rows[0], admitted, in_place),
+        (rows[1], [some // need for some in compacted], compacted),
+    ):
+        rows.append(
+            of_requests(
+                counts,
+                freed,
+                blocks=blocks,
+                need=need,
+                promised=blocks_row.interval == "exact",
+                key=f"{blocks_row.key}/requests",
+                series=blocks_row.series,
+                **(said | {"setting": f"{said['setting']}; requests of {REQUEST} tokens"}),
+            )
+        )
     if pool.compactor != "none":
         copies = [compaction_cost(census).decode_steps for census in censuses]
         most = 2 * censuses[0].rows_per_table  # a slot that one row keeps is copied for all
@@ -128,11 +157,14 @@ def section(replications: int, *, quick: bool = False) -> Section:  # noqa: ARG0
         for strategy in STRATEGIES
         for name in runtimes.names()
     }
-    lines: list[Line] = []
+    reclaims: list[Line] = []
+    requests: list[Line] = []
     for strategy in STRATEGIES:
         of_names = [found[name, strategy] for name in runtimes.names()]
-        lines += [line(some[0].series, some) for some in zip(*of_names, strict=False)][:3]
-    copying = [name for name in runtimes.names() if len(found[name, RANDOM]) > 3]  # noqa: PLR2004
+        by_row = [line(some[0].series, some) for some in zip(*of_names, strict=False)]
+        reclaims += by_row[:3]
+        requests += by_row[3:5]
+    copying = [name for name in runtimes.names() if runtimes.preset(name).compactor != "none"]
     chart = partial(Chart, section=TITLE, x_title="runtime", kind="bar")
     return Section(
         title=TITLE,
@@ -144,10 +176,23 @@ def section(replications: int, *, quick: bool = False) -> Section:  # noqa: ARG0
                 title="What comes back, by runtime",
                 caption="The same masks: in place, after the runtime's own compactor, and packed.",
                 y_title="reclaim (share of blocks)",
-                lines=tuple(lines),
+                lines=tuple(reclaims),
                 selector="Strategy",
                 choices=STRATEGIES,
                 choice_of=tuple(strategy for strategy in STRATEGIES for _ in range(3)),
+            ),
+            chart(
+                key="servers-requests",
+                title="Requests admitted, by runtime",
+                caption=(
+                    f"New requests of {REQUEST} tokens into a pool that one sequence of 2,048 "
+                    "filled: in place, and after the runtime's own compactor."
+                ),
+                y_title="requests admitted",
+                lines=tuple(requests),
+                selector="Strategy",
+                choices=STRATEGIES,
+                choice_of=tuple(strategy for strategy in STRATEGIES for _ in range(2)),
             ),
             chart(
                 key="servers-copy",

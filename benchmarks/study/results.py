@@ -128,6 +128,10 @@ class Chart:
     log_x, log_y
         Whether an axis is logarithmic at first; a button changes it where it may be (``None``: no
         button, linear).
+    captions
+        The caption of each choice; empty: `caption` for all.
+    y_range
+        Ends of the y axis while it is linear, alike for all choices; None: what the data need.
     """
 
     key: str
@@ -143,6 +147,8 @@ class Chart:
     selector: str = "Show"
     log_x: bool | None = None
     log_y: bool | None = None
+    captions: tuple[str, ...] = ()
+    y_range: tuple[float, float] | None = None
 
     def is_sorted(self) -> bool:
         """Return whether each series has a choice, and each choice a series."""

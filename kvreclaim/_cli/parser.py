@@ -140,7 +140,7 @@ def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "spell a pool as a signature, or explain one",
         "Print the signature of a pool; or explain the one that stands in a report.",
         "  kvreclaim signature --block-size 32 --share h --rows 8\n"
-        "  kvreclaim signature 'B:16|share:hl|frees:any|...'",
+        '  kvreclaim signature "$(kvreclaim signature --runtime vllm)"',
     )
     signature.add_argument("signature", nargs="?", metavar="SIGNATURE", help="one to explain")
     signature.add_argument("--rows", type=_positive, metavar="N", help="rows of a block table (1)")

@@ -10,21 +10,27 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from benchmarks.study.results import Chart, Row, Study
 from benchmarks.study.series import (
     COLOURS,
     Series,
+    caption_of,
     choices_of,
     has_categories,
+    is_log_y,
+    marked,
     series_of,
     slug,
     ticks_of,
+    y_ticks_of,
 )
 
-MARKERS: Final = ("o", "s", "D", "^", "P", "v", "X", "*")
-HATCHES: Final = ("", "//", "..", "\\\\", "xx", "--", "||", "++")
+MARKERS: Final = ("o", "s", "D", "^", "P", "v", "X", "*", "p")
+HATCHES: Final = ("", "//", "..", "\\\\", "xx", "--", "||", "++", "oo")
 DASHES: Final = ((0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (9, 2)))
 SIDE_BY_SIDE: Final = 70  # letters of names along an axis
 SETTINGS: Final[dict[Any, Any]] = {
@@ -87,11 +93,15 @@ def figure_of(chart: Chart, rows: Mapping[str, Row], choice: str | None = None) 
     figure = Figure(figsize=(7.0, 4.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     title = chart.title if choice is None else f"{chart.title}: {choice}"
-    axes.set_title(_plain(title), wrap=True)
+    if chart.captions:
+        figure.suptitle(_plain(title), size="large", wrap=True)
+        axes.set_title(textwrap.fill(_plain(caption_of(chart, choice)), 110), size="small")
+    else:
+        axes.set_title(_plain(title), wrap=True)
     axes.set_xlabel(textwrap.fill(_plain(chart.x_title), 90))
     axes.set_ylabel(textwrap.fill(_plain(chart.y_title), 50))
-    if chart.log_y:
-        _make_y_logarithmic(axes, series)
+    if is_log_y(chart):
+        _make_y_logarithmic(axes, series, y_ticks_of(chart, rows))
     if has_categories(chart, rows):
         places = list(dict.fromkeys(str(row.x) for one in series for row in one.rows))
         _name_places(axes, places)
@@ -107,6 +117,8 @@ def figure_of(chart: Chart, rows: Mapping[str, Row], choice: str | None = None) 
             _draw_bars(axes, one, [x + left for x in xs], width)
         else:
             _draw_line(axes, one, xs, joined=chart.kind == "line" or one.dashed)
+    if chart.y_range and not is_log_y(chart):
+        axes.set_ylim(*chart.y_range)
     if len(series) > 1:
         columns = min(4, max(1, 90 // (8 + max(len(one.name) for one in series))))
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
@@ -124,14 +136,19 @@ def _name_places(axes: Axes, places: list[str]) -> None:
 
 def _make_x_logarithmic(axes: Axes, ticks: list[float]) -> None:
     axes.set_xscale("log")
+    _set_ticks(axes.xaxis, ticks)
+
+
+def _set_ticks(axis: Axis, ticks: list[float]) -> None:
     above = [tick for tick in ticks if tick > 0]
     if above:
-        axes.set_xticks(above, [f"{tick:g}" for tick in above])
-        axes.minorticks_off()
+        axis.set_ticks(above, labels=[f"{tick:g}" for tick in above])
+        axis.set_minor_locator(NullLocator())
 
 
-def _make_y_logarithmic(axes: Axes, series: list[Series]) -> None:
+def _make_y_logarithmic(axes: Axes, series: list[Series], ticks: list[float]) -> None:
     axes.set_yscale("log")
+    _set_ticks(axes.yaxis, ticks)
     lost = sum(mean <= 0 for one in series for mean in one.means)
     if lost:
         said = f"({lost} values of 0 or less have no place on a logarithmic axis)"
@@ -153,7 +170,7 @@ def _draw_line(axes: Axes, one: Series, xs: list[float], *, joined: bool) -> Non
         label=_plain(one.name),
         color=colour,
         linestyle="none" if not joined else DASHES[one.style % len(DASHES)] if one.dashed else "-",
-        marker=MARKERS[one.style % len(MARKERS)],
+        marker=marked(one.style, MARKERS),
         markerfacecolor="white" if one.dashed else colour,
         markeredgecolor=colour if one.dashed else "black",
         markeredgewidth=0.9 if one.dashed else 0.5,
@@ -175,7 +192,17 @@ def _draw_bars(axes: Axes, one: Series, xs: list[float], width: float) -> None:
         edgecolor="black",
         linewidth=0.6,
         linestyle="--" if one.dashed else "-",
-        hatch=HATCHES[one.style % len(HATCHES)],
+        hatch=marked(one.style, HATCHES),
         capsize=2.5,
         error_kw={"elinewidth": 0.9},
     )
+    for x, row, above in zip(xs, one.rows, one.above, strict=True):
+        if row.mean == 0:  # a bar that is not seen
+            axes.annotate(
+                "0",
+                (x, above),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                size="x-small",
+            )

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import importlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,12 +14,16 @@ from typing import Any, Final
 from benchmarks.study.results import Chart, Row, Study
 from benchmarks.study.series import (
     COLOURS,
+    DARK_COLOURS,
     Series,
+    caption_of,
     choices_of,
     has_categories,
+    is_log_y,
     series_of,
     slug,
     ticks_of,
+    y_ticks_of,
 )
 
 TITLE: Final = "What KV-cache eviction gives back: the article, figure by figure"
@@ -41,17 +44,20 @@ HEADINGS: Final = {
     "verdict": "Verdict",
 }
 NUMBERS: Final = {"x", "mean", "sd", "low", "high", "n", "closed_form"}
+LINE: Final = "line"  # the column of a series as the legend has it
+WHOLE: Final = 10**12
+OPTIONAL: Final = {"article", "closed_form", "law"}
 OF_CHART: Final = (
-    "series",
+    LINE,
     "x",
     "mean",
-    "sd",
     "low",
     "high",
-    "n",
-    "closed_form",
     "article",
     "verdict",
+    "closed_form",
+    "sd",
+    "n",
     "metric",
     "setting",
     "interval",
@@ -71,11 +77,6 @@ OF_ARTICLE: Final = (
     "closed_form",
 )
 HOVER: Final = ("x", "mean", "sd", "low", "high", "n", "closed_form", "article")
-# The whole part, then up to four digits from the first that is not 0.
-GRADED: Final = re.compile(
-    r"(?P<head>-?(?:0\.0*\d{0,4}|\d\.\d{0,3}|\d\d\.\d{0,2}|\d+\.\d))"
-    r"(?P<tail>\d*)(?P<exponent>e.*)?"
-)
 
 
 def write(study: Study, path: Path) -> None:
@@ -164,7 +165,8 @@ def _head(study: Study) -> str:
 <h1>{escape(TITLE)}</h1>
 <p>{study.replications} replications, each with a seed of its own; of an exact figure there is one.
 Bars on a point are its 95 % interval. Point at it for its exact values, select a name in a legend
-to hide a series. A table below each chart holds the numbers drawn, in full.</p>
+to hide a series. A table below each chart holds the numbers drawn; point at one for all of its
+digits.</p>
 <noscript><p>The charts need JavaScript; the tables hold everything that they show.</p></noscript>
 </header>
 <nav aria-label="Sections"><ul>
@@ -181,8 +183,8 @@ def _section(study: Study, title: str, text: str) -> str:
     name = _section_id(title)
     paragraphs = "".join(f"<p>{escape(part.strip())}</p>\n" for part in text.split("\n\n"))
     tables = (
-        _table(f"{name}-article", "Figures of the article", of_article, OF_ARTICLE),
-        _table(f"{name}-others", "Figures in no chart", others, tuple(HEADINGS)),
+        _table(f"{name}-article", "Figures of the article", _named(of_article), OF_ARTICLE),
+        _table(f"{name}-others", "Figures in no chart", _named(others), tuple(HEADINGS)),
     )
     return f"""<section aria-labelledby="{name}">
 <h2 id="{name}">{escape(title)}</h2>
@@ -198,24 +200,44 @@ def _chart(chart: Chart, rows: Mapping[str, Row]) -> str:
         _table(
             f"{name}-table-{number}",
             f"{chart.title}: {choice}" if choice else chart.title,
-            [row for one in series_of(chart, rows, choice) for row in one.rows],
+            [(one.name, row) for one in series_of(chart, rows, choice) for row in one.rows],
             OF_CHART,
-            HEADINGS | {"x": chart.x_title},
+            HEADINGS | {LINE: HEADINGS["series"], "x": chart.x_title},
         )
         for number, choice in enumerate(choices_of(chart))
     )
     return f"""<article id="{name}" aria-labelledby="{name}-title">
 <h3 id="{name}-title">{escape(chart.title)}</h3>
-<p>{escape(chart.caption)}</p>
+{_captions(chart)}
 {_controls(chart, name)}
 <div class="drawn" hidden>
 <ul class="legend" aria-label="Series: select one to hide or show it"></ul>
-<div class="plot" role="img" aria-label="{escape(f"{chart.title}. {chart.caption}")}"
+<div class="plot" role="img" aria-label="{escape(_name(chart, choices_of(chart)[0]))}"
  aria-describedby="{name}-table-0-caption" aria-details="{name}-table-0"></div>
 <p class="note" role="status"></p>
 </div>
 {tables}</article>
 """
+
+
+def _named(rows: Iterable[Row]) -> list[tuple[str, Row]]:
+    return [(row.series, row) for row in rows]
+
+
+def _captions(chart: Chart) -> str:
+    """Return a caption, or that of each choice, of which the script shows one."""
+    if not chart.captions:
+        return f"<p>{escape(chart.caption)}</p>"
+    return "\n".join(
+        f'<p class="caption"><b>{escape(choice)}:</b> {escape(caption_of(chart, choice))}</p>'
+        for choice in chart.choices
+    )
+
+
+def _name(chart: Chart, choice: str | None) -> str:
+    """Return what a chart is, for those who do not see it."""
+    suffix = "" if choice is None else f" ({choice})"
+    return f"{chart.title}. {caption_of(chart, choice)}{suffix}"
 
 
 def _chart_id(chart: Chart) -> str:
@@ -230,7 +252,10 @@ def _controls(chart: Chart, name: str) -> str:
             f'<label for="{name}-choice">{escape(chart.selector)}</label>\n'
             f'<select id="{name}-choice">{options}</select>'
         )
-    for axis, is_log in (("X", chart.log_x), ("Y", chart.log_y)):
+    for axis, is_log in (
+        ("X", None if chart.kind == "bar" else chart.log_x),
+        ("Y", is_log_y(chart)),
+    ):
         if is_log is not None:
             parts.append(
                 f'<button type="button" data-axis="log{axis}" aria-pressed="{str(is_log).lower()}">'
@@ -243,17 +268,22 @@ def _controls(chart: Chart, name: str) -> str:
 def _table(
     name: str,
     caption: str,
-    rows: Sequence[Row],
+    rows: Sequence[tuple[str, Row]],
     columns: Iterable[str],
     headings: Mapping[str, str] = HEADINGS,
 ) -> str:
-    columns = tuple(columns)
+    all_cells = [row.cells() for _, row in rows]
+    columns = tuple(
+        column
+        for column in columns
+        if column not in OPTIONAL or any(cells[column] not in ("", None) for cells in all_cells)
+    )
     head = "".join(f'<th scope="col">{escape(headings[column])}</th>' for column in columns)
     body = "".join(
-        f'<tr data-key="{escape(row.key)}">{"".join(_cells(row, columns))}</tr>\n' for row in rows
+        f'<tr data-key="{escape(row.key)}">{"".join(_cells(name, row, columns))}</tr>\n'
+        for name, row in rows
     )
-    kind = "scroll brief" if columns == OF_ARTICLE else "scroll"
-    return f"""<div class="{kind}" tabindex="0" role="group" aria-labelledby="{name}-caption">
+    return f"""<div class="scroll" tabindex="0" role="group" aria-labelledby="{name}-caption">
 <table id="{name}">
 <caption id="{name}-caption"><span>{escape(caption)}</span></caption>
 <thead><tr>{head}</tr></thead>
@@ -264,26 +294,26 @@ def _table(
 """
 
 
-def _cells(row: Row, columns: Sequence[str]) -> list[str]:
+def _cells(name: str, row: Row, columns: Sequence[str]) -> list[str]:
     values = row.cells()
     cells = []
     for column in columns:
-        text = escape(shown(values[column]))
-        if column == "series":
-            cells.append(f'<th scope="row" data-column="series">{text}</th>')
-        elif column in NUMBERS and not isinstance(values[column], str):
-            cells.append(f'<td class="number" data-column="{column}">{_graded(text)}</td>')
+        value = name if column == LINE else values[column]
+        text = escape(shown(value))
+        if column in (LINE, "series"):
+            cells.append(f'<th scope="row" data-column="{column}">{text}</th>')
+        elif column in NUMBERS and not isinstance(value, str):
+            brief = "" if value is None else short(value)
+            whole = "" if brief == text else f' title="{text}" data-value="{text}"'
+            cells.append(f'<td class="number" data-column="{column}"{whole}>{brief}</td>')
         else:
             cells.append(f'<td class="words" data-column="{column}">{text}</td>')
     return cells
 
 
-def _graded(number: str) -> str:
-    """Return a number whose digits after the first few are set small; none is left out."""
-    match = GRADED.fullmatch(number)
-    if not match or not match["tail"]:
-        return number
-    return f'{match["head"]}<span class="tail">{match["tail"]}</span>{match["exponent"] or ""}'
+def short(value: float) -> str:
+    """Return a number with four significant digits; a whole one with all of its own."""
+    return str(int(value)) if value == int(value) and abs(value) < WHOLE else f"{value:.4g}"
 
 
 def _drawn(study: Study) -> dict[str, Any]:
@@ -291,7 +321,7 @@ def _drawn(study: Study) -> dict[str, Any]:
     rows = study.by_key()
     return {
         "charts": [_drawn_chart(chart, rows) for chart in study.charts],
-        "colours": COLOURS,
+        "colours": {"light": COLOURS, "dark": DARK_COLOURS},
         "labels": [HEADINGS[column] for column in HOVER],
     }
 
@@ -304,10 +334,13 @@ def _drawn_chart(chart: Chart, rows: Mapping[str, Row]) -> dict[str, Any]:
         "xTitle": chart.x_title,
         "yTitle": chart.y_title,
         "logX": chart.log_x,
-        "logY": chart.log_y,
+        "logY": is_log_y(chart),
+        "yRange": chart.y_range,
+        "said": [_name(chart, choice) for choice in choices_of(chart)],
         "choices": chart.choices,
         "categories": categories,
         "ticks": ticks_of(chart, rows),
+        "yTicks": y_ticks_of(chart, rows),
         "lines": [
             [_drawn_line(one, categories=categories) for one in series_of(chart, rows, choice)]
             for choice in choices_of(chart)

@@ -12,17 +12,20 @@ import html
 import http.server
 import io
 import json
+import math
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pytest
 from browser.sample import IN_CI, NASTY, need, study
 
 from benchmarks.study.__main__ import run
+from benchmarks.study.results import Chart, Line, Study
 from benchmarks.study.series import series_of, slug
 
 if TYPE_CHECKING:
@@ -168,7 +171,7 @@ def log(browser: webdriver.Chrome, kind: str) -> list[str]:
 def plotted(browser: webdriver.Chrome, key: str) -> dict[str, dict[str, Any]]:
     """Return y and visible of each trace by its name, as plotly has them."""
     found: list[tuple[str, dict[str, Any]]] = browser.execute_script(
-        "return document.querySelector(arguments[0]).data.map("
+        "return document.querySelector(arguments[0]).data.filter(({meta}) => !meta).map("
         "({name, y, visible, line, error_y: bars}) => "
         "[name, {y, visible, dash: line?.dash, up: bars?.array, down: bars?.arrayminus}])",
         f"#chart-{key} .plot",
@@ -191,37 +194,51 @@ def axis_type(browser: webdriver.Chrome, key: str, axis: str) -> str:
 
 
 def num_drawn(box: WebElement) -> int:
-    """Return how many lines or bar groups are in the picture."""
-    return len(box.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace, .barlayer .trace"))
+    """Return how many lines or bar groups are in the picture, without what helps bars."""
+    drawn = box.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace, .barlayer .trace")
+    helpers = [one for one in drawn if one.find_elements(By.CSS_SELECTOR, ".textpoint")]
+    rooms = [one for one in drawn if one.value_of_css_property("opacity") == "0"]
+    return len(drawn) - len(helpers) - len(rooms)
 
 
-def pixel(browser: webdriver.Chrome, key: str, name: str, point: int) -> tuple[int, int]:
-    """Return where plotly's axes put a point, in the window; of a bar, the middle of it."""
-    x, y = browser.execute_script(
+def pixels(browser: webdriver.Chrome, key: str) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return where plotly's axes put the points of the series shown, in the window.
+
+    Of a bar it is the middle; what lies on the frame is looked for a little within it.
+    """
+    found = browser.execute_script(
         """
         const plot = document.querySelector(arguments[0]);
         const { xaxis, yaxis } = plot._fullLayout;
-        const trace = plot.data.findIndex(({ name }) => name === arguments[1]);
-        const place = plot.calcdata[trace][arguments[2]];
         const area = plot.getBoundingClientRect();
-        const isBar = plot.data[trace].type === "bar";
-        const [x, y] = isBar ? [place.x, place.y / 2] : [place.x, place.y];
-        return [
-          area.left + xaxis._offset + xaxis.c2p(x),
-          area.top + yaxis._offset + yaxis.c2p(y),
-        ];
+        const inside = (at, length) => Math.min(Math.max(at, 2), length - 2);
+        return plot.data.flatMap(({ meta, name, type, orientation, visible }, trace) =>
+          meta || visible !== true ? [] : plot.calcdata[trace].map(({ x, y }, at) => {
+            const isBar = type === "bar", lies = orientation === "h";
+            const [across, down] = [
+              xaxis.c2p(isBar && lies ? x / 2 : x), yaxis.c2p(isBar && !lies ? y / 2 : y),
+            ];
+            return [
+              name,
+              at,
+              area.left + xaxis._offset + inside(across, xaxis._length),
+              area.top + yaxis._offset + inside(down, yaxis._length),
+            ];
+          }));
         """,
         f"#chart-{key} .plot",
-        html.escape(name, quote=False),
-        point,
     )
-    return round(x), round(y)
+    return {
+        (html.unescape(name), at): (x, y)
+        for name, at, x, y in found
+        if x is not None and y is not None
+    }
 
 
 def hover(browser: webdriver.Chrome, key: str, name: str, point: int) -> str:
     """Move the mouse to a point and return what the page says there, a line for each line."""
     box = chart(browser, key)
-    x, y = pixel(browser, key, name, point)
+    x, y = map(round, pixels(browser, key)[name, point])
     action = ActionBuilder(browser)
     for place in ((x - 3, y + 3), (x, y)):
         action.pointer_action.move_to_location(*place)  # type: ignore[no-untyped-call]
@@ -365,19 +382,11 @@ def test_the_mouse_on_a_point_shows_the_numbers_of_the_csv(
     """Also of the random point, which lies on the frontier."""
     resize(opened, width)
     said = hover(opened, key, ROWS[row]["series"], point).split("\n")
-    cells = ROWS[row]
     x_title = next(one.x_title for one in study().charts if one.key == key)
-    expected = [
-        cells["series"],
-        f"{x_title}: {cells['x']}",
-        f"Mean: {cells['mean']}",
-        f"sd: {cells['sd']}",
-        f"95 % from: {cells['low']}",
-        f"95 % to: {cells['high']}",
-        f"n: {cells['n']}",
-    ]
-    expected += [f"Closed form: {cells['closed_form']}"] if cells["closed_form"] else []
-    expected += [f"Article: {cells['article']}"] if cells["article"] else []
+    cells = ROWS[row]
+    expected = [cells["series"], f"{x_title}: {cells['x']}", *numbers(cells)]
+    if row == "points/random/1":
+        expected.append("frontier: the same")
     if width == 1280:
         assert said == expected
     else:  # the same words on more lines
@@ -388,6 +397,20 @@ def test_the_mouse_on_a_point_shows_the_numbers_of_the_csv(
     )
     if key != "odd":  # a category of that length has no place on a phone
         assert 0 <= left < right <= width
+
+
+def numbers(cells: dict[str, str]) -> list[str]:
+    """Return what a hover says of a row, after its name and its x."""
+    names = {
+        "mean": "Mean",
+        "sd": "sd",
+        "low": "95 % from",
+        "high": "95 % to",
+        "n": "n",
+        "closed_form": "Closed form",
+        "article": "Article",
+    }
+    return [f"{said}: {cells[name]}" for name, said in names.items() if cells[name]]
 
 
 def test_what_is_plotted_is_the_csv(opened: webdriver.Chrome) -> None:
@@ -427,16 +450,23 @@ def test_every_cell_equals_the_csv(opened: webdriver.Chrome) -> None:
     found = cells_of(opened)
     assert {key for key, _ in found} == ROWS.keys()
     for key, cells in found:
-        assert len(cells) >= 11
+        assert len(cells) >= 10  # columns without a value are left out
         for column, text in cells:
-            assert text == ROWS[key][column], (key, column)
+            assert is_cell(text, ROWS[key], column), (key, column)
+
+
+def is_cell(text: str, row: dict[str, str], column: str) -> bool:
+    """Return whether a cell is that of the CSV; a whole number has no decimal point."""
+    expected = row["series" if column == "line" else column]
+    return column == "line" or text in (expected, expected.removesuffix(".0"))
 
 
 def cells_of(browser: webdriver.Chrome) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the key of each row of each table with its cells by column."""
     found: list[tuple[str, list[tuple[str, str]]]] = browser.execute_script(
         "return [...document.querySelectorAll('tr[data-key]')].map((row) => [row.dataset.key,"
-        "[...row.cells].map((cell) => [cell.dataset.column, cell.textContent])])"
+        "[...row.cells].map((cell) => [cell.dataset.column, "
+        "cell.dataset.value ?? cell.textContent])])"
     )
     return found
 
@@ -503,21 +533,197 @@ def test_only_axes_that_may_be_logarithmic_have_a_button(opened: webdriver.Chrom
         len(chart(opened, key).find_elements(By.CSS_SELECTOR, "[data-axis]"))
         for key in ("line", "bars", "points")
     ]
-    assert counts == [2, 1, 0]
+    assert counts == [2, 0, 0]
 
 
 # --- the study itself ---
 
 
-def test_the_page_of_the_study_shows_all_of_it(opened: webdriver.Chrome, tmp_path: Path) -> None:
-    made = run(quick=True)
-    page.write(made, tmp_path / "study.html")
+@pytest.fixture(scope="module")
+def made() -> Study:
+    return run(quick=True)
+
+
+@pytest.fixture(scope="module")
+def path_of_study(made: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "study.html"
+    page.write(made, path)
+    return path
+
+
+@pytest.fixture
+def whole(opened: webdriver.Chrome, path_of_study: Path) -> webdriver.Chrome:
+    """Open the page of the study."""
     log(opened, "performance")
-    open_page(opened, (tmp_path / "study.html").as_uri())
+    open_page(opened, path_of_study.as_uri())
+    return opened
+
+
+def lines_of(chart: Chart) -> list[Line]:
+    """Return the series of a chart that are shown at first."""
+    first = chart.choices[0] if chart.choices else None
+    choices = chart.choice_of or (None,) * len(chart.lines)
+    return [line for line, its in zip(chart.lines, choices, strict=True) if its == first]
+
+
+def assert_told(said: str, name: str, cells: dict[str, str], x_title: str) -> None:
+    """Check that a hover tells of a row, alone or among others in its place."""
+    lines = said.split("\n")
+    first = [f"{x_title}: {cells['x']}", *numbers(cells)]
+    if name == lines[0] or f"{name}: the same" in lines:
+        assert lines[1 : 1 + len(first)] == first
+    else:
+        at = lines.index(name)
+        assert " ".join(lines[at + 1 :]).startswith("; ".join(numbers(cells)))
+
+
+def test_the_mouse_on_any_chart_of_the_study_shows_the_csv(
+    whole: webdriver.Chrome, made: Study
+) -> None:
+    """In each chart the point that lies farthest from others."""
+    cells = {line["key"]: line for line in csv.DictReader(io.StringIO(made.to_csv()))}
+    sections = set()
+    for one in made.charts:
+        key = slug(one.key)
+        chart(whole, key)
+        places = pixels(whole, key)
+
+        def room(
+            place: tuple[float, float], places: Iterable[tuple[float, float]] = places.values()
+        ) -> float:
+            apart = [dist for other in places if (dist := math.dist(place, other)) > 2]
+            return min(apart, default=0)
+
+        name, at = max(places, key=lambda its: room(places[its]))
+        (line,) = (line for line in lines_of(one) if line.name == name)
+        assert_told(hover(whole, key, name, at), name, cells[line.keys[at]], one.x_title)
+        sections.add(one.section)
+    assert len(made.charts) >= 10
+    assert sections == {title for title, _ in made.sections}
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_mouse_at_the_foot_of_a_bar_of_nothing_names_it(
+    whole: webdriver.Chrome, made: Study, width: int
+) -> None:
+    resize(whole, width)
+    rows = made.by_key()
+    cells = {line["key"]: line for line in csv.DictReader(io.StringIO(made.to_csv()))}
+    num = 0
+    for one in (one for one in made.charts if one.kind == "bar"):
+        empty = [
+            (line.name, at, key)
+            for line in lines_of(one)
+            for at, key in enumerate(line.keys)
+            if rows[key].mean == 0
+        ]
+        box = chart(whole, slug(one.key))
+        zeros = [text.text.strip() for text in box.find_elements(By.CSS_SELECTOR, ".textpoint")]
+        assert zeros == ["0"] * len(empty)
+        for name, at, key in empty[:2]:
+            said = hover(whole, slug(one.key), name, at)
+            if width == 1280:
+                assert_told(said, name, cells[key], one.x_title)
+            else:
+                words = [name, f"{one.x_title}: {cells[key]['x']}", *numbers(cells[key])]
+                assert said.split() == " ".join(words).split()
+            num += 1
+    assert num >= 4
+
+
+def test_points_in_one_place_are_told_together(whole: webdriver.Chrome, made: Study) -> None:
+    rows = made.by_key()
+    cells = {line["key"]: line for line in csv.DictReader(io.StringIO(made.to_csv()))}
+    num = 0
+    for one in (one for one in made.charts if one.kind != "bar"):
+        places: dict[tuple[float | str, float], list[tuple[str, int, str]]] = {}
+        for line in lines_of(one):
+            for at, key in enumerate(line.keys):
+                place = (rows[key].x, rows[key].mean)
+                places.setdefault(place, []).append((line.name, at, key))
+        chart(whole, slug(one.key))
+        seen = pixels(whole, slug(one.key))
+        several = [its for its in places.values() if len(its) > 1 and its[0][:2] in seen]
+        for together in several[:1]:
+            said = hover(whole, slug(one.key), *together[0][:2])
+            for name, _, key in together:
+                assert_told(said, name, cells[key], one.x_title)
+            num += 1
+    assert num >= 2
+
+
+def test_the_controls_of_the_study_do_what_they_say(whole: webdriver.Chrome, made: Study) -> None:
+    one = next(one for one in made.charts if one.choices and one.kind != "bar" and one.log_y)
+    key = slug(one.key)
+    box = chart(whole, key)
+    name = lines_of(one)[0].name
+    legend(box, name).click()
+    assert plotted(whole, key)[name]["visible"] == "legendonly"
+    legend(box, name).click()
+    assert plotted(whole, key)[name]["visible"] is True
+    ticks = [text.text for text in box.find_elements(By.CSS_SELECTOR, ".ytick text")]
+    assert len(ticks) >= 3
+    box.find_element(By.CSS_SELECTOR, "[data-axis=logY]").click()
+    assert axis_type(whole, key, "yaxis") == "linear"
+    Select(box.find_element(By.TAG_NAME, "select")).select_by_index(1)
+    second = series_of(one, made.by_key(), one.choices[1])
+    assert {n: trace["y"] for n, trace in plotted(whole, key).items()} == {
+        series.name: series.means for series in second
+    }
+    assert shown_keys(box) == [row.key for series in second for row in series.rows]
+
+
+def test_a_choice_shows_its_caption_on_one_scale(opened: webdriver.Chrome, tmp_path: Path) -> None:
+    one = next(one for one in study().charts if one.key == "bars")
+    captioned = attrs.evolve(one, captions=("Of one.", "Of two."), y_range=(0.0, 2.0))
+    page.write(attrs.evolve(study(), charts=(captioned,)), tmp_path / "captions.html")
+    open_page(opened, (tmp_path / "captions.html").as_uri())
+    box = chart(opened, "bars")
+    for number, choice in enumerate(one.choices):
+        Select(box.find_element(By.TAG_NAME, "select")).select_by_index(number)
+        shown = [p.text for p in box.find_elements(By.CLASS_NAME, "caption") if p.is_displayed()]
+        assert shown == [f"{choice}: {captioned.captions[number]}"]
+        plot = box.find_element(By.CLASS_NAME, "plot")
+        said = f"{one.title}. {captioned.captions[number]} ({choice})"
+        assert plot.accessible_name == said
+        ends = opened.execute_script("return arguments[0]._fullLayout.yaxis.range", plot)
+        assert ends == [0, 2]
+
+
+def test_bars_lie_and_have_room_on_a_phone(whole: webdriver.Chrome, made: Study) -> None:
+    resize(whole, 360)
+    for one in (one for one in made.charts if one.kind == "bar"):
+        box = chart(whole, slug(one.key))
+        plot = box.find_element(By.CLASS_NAME, "plot")
+        bars, room, thick = whole.execute_script(
+            """
+            const { data, _fullLayout: { xaxis, yaxis } } = arguments[0];
+            const bars = data.filter(({ meta, type }) => type === "bar" && !meta);
+            const step = Math.abs(yaxis.c2p(1) - yaxis.c2p(0));
+            const ways = bars.map(({ orientation }) => orientation);
+            return [ways, xaxis._length, step * bars[0].width];
+            """,
+            plot,
+        )
+        assert set(bars) == {"h"}
+        assert room > 120
+        assert thick > 8
+        for title in box.find_elements(By.CSS_SELECTOR, ".xtitle, .ytick text"):
+            left, right = whole.execute_script(
+                "const {left, right} = arguments[0].getBoundingClientRect(); return [left, right]",
+                title,
+            )
+            assert 0 <= left < right <= 360, title.text
+
+
+def test_the_page_of_the_study_shows_all_of_it(
+    whole: webdriver.Chrome, made: Study, path_of_study: Path
+) -> None:
+    opened = whole
     cells = {line["key"]: line for line in csv.DictReader(io.StringIO(made.to_csv()))}
     found = cells_of(opened)
     assert {key for key, _ in found} == cells.keys()
-    assert all(text == cells[key][column] for key, row in found for column, text in row)
+    assert all(is_cell(text, cells[key], column) for key, row in found for column, text in row)
     sections = [title.text for title in opened.find_elements(By.TAG_NAME, "h2")]
     assert sections == [title for title, _ in made.sections]
     for one in made.charts:
@@ -533,7 +739,7 @@ def test_the_page_of_the_study_shows_all_of_it(opened: webdriver.Chrome, tmp_pat
     for width in WIDTHS:
         resize(opened, width)
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-    assert requests(opened) == [(tmp_path / "study.html").as_uri()]
+    assert requests(opened) == [path_of_study.as_uri()]
 
 
 # --- by keyboard, on any screen ---

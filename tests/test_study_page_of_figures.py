@@ -72,13 +72,18 @@ def test_a_line_says_what_the_table_says(line: Line) -> None:
     assert rounds_to(row["mean"], mean)
     if row["interval"] == "exact":
         assert (sd, cells["95 %"]) == ("", "exact")
+    elif row["interval"].startswith("none"):
+        assert cells["95 %"] == "-"
+        assert (sd, row["low"], row["high"]) == (row["sd"], "", "")
     else:
         assert rounds_to(row["sd"], sd)
         low, _, high = cells["95 %"].partition(" to ")
         assert rounds_to(row["low"], low)
         assert rounds_to(row["high"], high)
     if row["closed_form"]:
-        assert rounds_to(row["closed_form"], cells["closed form"])
+        closed, _, limit = cells["closed form"].partition(" ")
+        assert rounds_to(row["closed_form"], closed)
+        assert limit == ("(limit)" if row["law"].startswith("limit of long sequences") else "")
     else:
         assert cells["closed form"] == "-"
 
@@ -99,6 +104,57 @@ def test_prose_has_no_measured_number() -> None:
     # Those stand in tables, where they are compared with what was measured.
     prose = "\n".join(text for text in PAGE.splitlines() if not text.startswith("|"))
     assert re.findall(r"\d+\.\d+|\d+ ?%", prose) == ["95 %"]  # the name of a column
+
+
+def test_the_article_quotes_what_each_distribution_costs() -> None:
+    text = (DOCS / "the-article.md").read_text("utf-8")
+    _, _, quoted = text.partition("| importance | reclaimability-aware | blend of scores |")
+    lines = [row.strip("|").split("|") for row in quoted.strip().splitlines()[1:6]]
+    names = {key.split("/")[1] for key in ROWS if key.startswith("strategies/")}
+    assert {line[0].strip() for line in lines} == names
+    for name, *printed in lines:
+        for strategy, number in zip(
+            ("reclaimability-aware", "blend-of-scores"), printed, strict=True
+        ):
+            mean = Decimal(ROWS[f"strategies/{name.strip()}/{strategy}/excess"]["mean"])
+            assert rounds_to(str(100 * mean), number.strip())
+    moved = Decimal(ROWS["methods/StreamingLLM/B=16/moved"]["mean"])
+    assert "that is 0.7 % on average" in text
+    assert rounds_to(str(100 * moved), "0.7")
+
+
+def test_every_first_clause_of_a_verdict_is_explained() -> None:
+    explained = re.findall(r"^- \*(.+?)\*", PAGE, re.MULTILINE)
+    starts = [
+        "reached",
+        "agrees",
+        "differs",
+        "is the closed form",
+        "closed form",
+        "beyond the",
+        "limit",
+    ]
+    assert all(any(one.startswith(start) for one in explained) for start in (*starts, "layout"))
+    own = {
+        "what papers report",
+        "a share of all importance",
+        "the least loss at so many free blocks",
+    }
+    others = set()
+    for row in ROWS.values():
+        clause = row["verdict"].partition(";")[0].partition(":")[0]
+        if not clause.startswith((*starts, "layout ")) and clause not in own:
+            others.add(re.sub(r"[\d.]+", "#", clause))
+    assert others == {
+        "below #",
+        "loss beyond the least of its budget and free blocks, as a share of that",
+        "the largest share of a loss that is not proved, of # draws",
+        "# moves would buy one more block",
+        "# is where # blocks are free on average, (r / M)^(# / B)",
+    }
+    for interval in {row["interval"].partition(",")[0] for row in ROWS.values()}:
+        assert f"`{interval}`" in PAGE, interval
+    assert "`..., of blocks`" in PAGE
 
 
 def test_numbers_are_compared_to_their_last_digit() -> None:

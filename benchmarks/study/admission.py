@@ -60,6 +60,13 @@ def _random_law(evicted: int, need: int) -> dict[str, Any]:
     return {"closed_form": mean if mean > 1e-12 else 0.0, "law": "bounds.random_admission"}  # noqa: PLR2004
 
 
+def _setting(name: str, evicted: str, need: int) -> str:
+    words = f"{BLOCKS} blocks of {BLOCK}, {evicted} evicted, {need} blocks a request"
+    if name not in (RANDOM, COMPACTED):
+        words += ", lognormal importance, sigma 1"
+    return f"{words}: {choices.WORDS[name]}" if name in choices.WORDS else words
+
+
 def _slug(name: str) -> str:
     return name.replace(",", "").replace(" ", "-")
 
@@ -79,10 +86,9 @@ def _by_strategy(drawn: list[dict[str, Census]], need: int, key: str, **said: An
             freed = [some[name].num_freed_blocks for some in drawn]
             counts = [admission_count(some[name], blocks_per_request=need) for some in drawn]
         own: dict[str, Any] = {"x": name} | said
-        if name == AWARE and "article" in own:
-            own["note"] = choices.GUESS
         if "article" in own:
             own["article"] = _ARTICLE[name]
+            own["note"] = choices.GUESS if name == AWARE else choices.SCORES
         rows.append(
             of_requests(
                 counts,
@@ -90,7 +96,7 @@ def _by_strategy(drawn: list[dict[str, Census]], need: int, key: str, **said: An
                 blocks=BLOCKS,
                 need=need,
                 section=TITLE,
-                setting=f"{BLOCKS} blocks of {BLOCK}, half evicted, {need} blocks a request",
+                setting=_setting(name, "half", need),
                 promised=name in (WHOLE, COMPACTED),
                 key=f"{key}/{_slug(name)}",
                 series=name,
@@ -106,10 +112,10 @@ def _by_eviction(share: float, replications: int) -> list[Row]:
     evicted = round(share * TOKENS)
     drawn = each(partial(_censuses, evicted), replications)
     random = _random_law(evicted, NEED)
-    about: dict[str, Any] = {
-        "setting": f"{BLOCKS} blocks of {BLOCK}, {share:.3g} evicted, {NEED} blocks a request",
-        "x": share,
-    }
+    about: dict[str, Any] = {"x": share}
+    words = f"{share:.3g}"
+    if share * TOKENS != evicted:
+        words += f" ({evicted:,} of {TOKENS:,} tokens)"
     rows = [
         of_requests(
             [admission_count(some[name], blocks_per_request=NEED) for some in drawn],
@@ -120,6 +126,7 @@ def _by_eviction(share: float, replications: int) -> list[Row]:
             promised=name == WHOLE,
             key=f"admission/evicted={share:.3g}/{_slug(name)}",
             series=name,
+            setting=_setting(name, words, NEED),
             **about,
             **(random if name in (RANDOM, LOWEST) else {}),
         )
@@ -127,6 +134,7 @@ def _by_eviction(share: float, replications: int) -> list[Row]:
     ]
     law = exact(
         random["closed_form"],
+        setting=_setting(RANDOM, words, NEED),
         **about,
         **random,
         key=f"admission/evicted={share:.3g}/closed-form",

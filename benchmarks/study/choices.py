@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.study.measure import UNKNOWN
 from kvreclaim import BlockPool, evict_for_blocks, max_free_blocks, policies
 
 Scores: TypeAlias = NDArray[np.float64]
@@ -26,9 +27,16 @@ AWARE: Final = "reclaimability-aware"
 BLEND: Final = "blend of scores"
 BEST: Final = "frontier"
 
+# What a setting says of a strategy that has a number of its own.
+WORDS: Final = {
+    AWARE: "half of the budget on the lowest tokens, then the blocks cheapest to finish",
+    BLEND: "0.1 x own score + 0.9 x mean of its block",
+}
+SCORES: Final = f"{UNKNOWN}: lognormal scores of sigma 1 in 512 blocks of 16 are a guess"
+
 GUESS: Final = (
-    "the article's policy is not public: half of the budget on the cheapest tokens, then the "
-    "blocks that cost least to finish is a guess that meets its three figures"
+    f"{UNKNOWN}, nor is its policy: half of the budget on the cheapest tokens, then the blocks "
+    "that cost least to finish is a guess that meets its three figures"
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.study import shapes
 from kvreclaim import bounds, take_census
@@ -34,6 +35,33 @@ def reclaim(name: str, num_tokens: int, size: int) -> float | None:
     if name == "random":
         return bounds.random_free_blocks(num_tokens, num_tokens // 2, size).mean / blocks
     return None
+
+
+def two_level_reclaim(blocks: int, size: int, num_evicted: int, share: float) -> float:
+    """Return the expected reclaim of the lowest scores of `importance.two_level`, runs of a block.
+
+    So many blocks, half of them cold. The low tokens are two binomial counts; where they outnumber
+    the budget, some at random stay, and where they fall short, some high ones go.
+    """
+    tokens, half = blocks * size, blocks // 2
+    within = np.arange(size + 1)
+    reclaim = 0.0
+    for own, cold, hot in ((share, half - 1, blocks - half), (1 - share, half, blocks - half - 1)):
+        others = np.convolve(
+            stats.binom(cold * size, share).pmf(np.arange(cold * size + 1)),
+            stats.binom(hot * size, 1 - share).pmf(np.arange(hot * size + 1)),
+        )
+        for inside, chance in zip(within, stats.binom(size, own).pmf(within), strict=True):
+            low = inside + np.arange(others.size)
+            spared, others_go = np.ones(others.size), np.ones(others.size)
+            for taken in range(size):
+                if taken < inside:  # each of them among those that go
+                    spared *= np.clip((num_evicted - taken) / np.maximum(low - taken, 1), 0, 1)
+                else:
+                    rest, high = num_evicted - low - taken + inside, tokens - low - taken + inside
+                    others_go *= np.clip(rest / np.maximum(high, 1), 0, 1)
+            reclaim += float(chance * (others @ (spared * others_go))) / 2
+    return reclaim
 
 
 def _mean_over_budgets(num_tokens: int, of_kept: Callable[[int], float]) -> float:

@@ -37,7 +37,7 @@ def against_coins(
         drawn = each(partial(_freed, kept), replications)
         said: dict[str, Any] = {
             "section": title,
-            "setting": f"B = {BLOCK}, {kept} of {TOKENS} tokens kept, {SEQUENCES} sequences",
+            "setting": f"B = {BLOCK}, {_kept_words(share, kept)}, {SEQUENCES} sequences",
             "x": float(share),
         }
         metric = "physical reclaim, as a multiple of q^B"
@@ -97,6 +97,12 @@ def against_coins(
     return [*reclaim, *(row for some in ratios.values() for row in some)], chart
 
 
+def _kept_words(share: Fraction, kept: int) -> str:
+    """Return the tokens kept, and where a share is not whole tokens that it was rounded down."""
+    words = f"{kept} of {TOKENS} tokens kept"
+    return words if share * TOKENS == kept else f"{words} ({float(share):.2f}, rounded down)"
+
+
 def _at_random(kept: int) -> float:
     return bounds.random_free_blocks(TOKENS, TOKENS - kept, BLOCK).mean / BLOCKS
 
@@ -134,7 +140,7 @@ def between_bounds(title: str, retained: tuple[Fraction, ...]) -> tuple[list[Row
                     key=key,
                     section=title,
                     series=name,
-                    setting=f"B = {BLOCK}, {kept} of {TOKENS} tokens kept",
+                    setting=f"B = {BLOCK}, {_kept_words(share, kept)}",
                     x=float(share),
                     metric="physical reclaim",
                     closed_form=value,
@@ -152,6 +158,7 @@ def between_bounds(title: str, retained: tuple[Fraction, ...]) -> tuple[list[Row
         ),
         x_title="retained ratio (share of tokens kept)",
         y_title="physical reclaim (share of blocks)",
+        y_range=(0.0, 1.0),
         kind="line",
         lines=tuple(line(name, some, dashed=name == "at random") for name, some in rows.items()),
         log_x=False,

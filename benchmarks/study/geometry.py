@@ -14,6 +14,8 @@ import numpy as np
 
 from benchmarks.study import choices
 from benchmarks.study.measure import (
+    LIMIT,
+    UNKNOWN,
     Section,
     each,
     exact,
@@ -41,8 +43,7 @@ SCALES: Final = (12, 48, 192)
 ARTICLE_SCALE: Final = 48
 LOWEST: Final = "lowest importance, in place"
 GUESS: Final = (
-    "the article's generator is not public; only its runs' length, one for each 27 blocks, can be "
-    "told from its figures"
+    f"{UNKNOWN}; only its runs' length, one for each 27 blocks, can be told from its figures"
 )
 
 
@@ -87,7 +88,7 @@ def _closed(rho: float, scale: float) -> tuple[float | None, str]:
         scatter = bounds.random_free_blocks(TOKENS, EVICTED, BLOCK).mean / BLOCKS
         return scatter, "bounds.random_free_blocks / blocks"
     if rho == 1 and scale >= ARTICLE_SCALE:  # below, many runs are shorter than a block
-        return rice_reclaim(scale), "q - (1 - 1/B) runs / blocks, Rice's runs, many tokens"
+        return rice_reclaim(scale), f"{LIMIT}: q - (1 - 1/B) runs / blocks, Rice's runs"
     return None, ""
 
 
@@ -102,7 +103,8 @@ def _rows_at(rho: float, scale: int, draws: list[Draw]) -> list[Row]:
     printed, printed_gap = _article(rho, scale)
     about: dict[str, Any] = {
         "section": TITLE,
-        "setting": f"scale {scale} tokens, {BLOCKS} blocks of {BLOCK}, half evicted",
+        "setting": f"smooth_field, sigma 1, smoothed by a Gaussian of sd {scale} tokens; "
+        f"{BLOCKS} blocks of {BLOCK}, half evicted",
         "x": rho,
     }
     note = GUESS if printed else ""
@@ -130,7 +132,7 @@ def _rows_at(rho: float, scale: int, draws: list[Draw]) -> list[Row]:
         series=f"scale {scale}",
         metric="gap to whole blocks",
         closed_form=None if closed is None else 0.5 - closed,
-        law=f"1/2 less {law}" if law else "",
+        law=_less(law),
         article=printed_gap,
         note=GUESS if printed_gap else "",
     )
@@ -144,6 +146,13 @@ def _rows_at(rho: float, scale: int, draws: list[Draw]) -> list[Row]:
         verdict="a share of all importance",
     )
     return [lowest, gap, cost]
+
+
+def _less(law: str) -> str:
+    """Return the law of the gap: one half less what the law of the reclaim says."""
+    if law.startswith(LIMIT):
+        return f"{LIMIT}: (1 - 1/B) runs / blocks, Rice's runs"
+    return f"1/2 less {law}" if law else ""
 
 
 def _gap_of(lowest: Row, whole: float, **said: Any) -> Row:  # noqa: ANN401
@@ -164,7 +173,8 @@ def _same_at_any_scale(rho: float, draws: list[Draw]) -> list[Row]:
     """Return what does not depend on the scores: whole blocks in place, and any mask packed."""
     about: dict[str, Any] = {
         "section": TITLE,
-        "setting": f"scales {SCALES}, {BLOCKS} blocks of {BLOCK}, half evicted",
+        "setting": f"smooth_field, sigma 1, scales {SCALES}; "
+        f"{BLOCKS} blocks of {BLOCK}, half evicted",
         "x": rho,
         "closed_form": EVICTED // BLOCK / BLOCKS,
         "law": "k // B blocks",
@@ -213,6 +223,7 @@ def section(replications: int, *, quick: bool = False) -> Section:
         gaps.append(line(gap[0].series, gap))
         costs.append(line(cost[0].series, cost))
     labels = tuple(f"scale {scale}" for scale in SCALES)
+    opening = f"scale {ARTICLE_SCALE}"
     axis = "rho (0: scattered, 1: a smooth field)"
     return Section(
         title=TITLE,
@@ -224,12 +235,13 @@ def section(replications: int, *, quick: bool = False) -> Section:
                 section=TITLE,
                 title="What evicting the cheapest tokens frees",
                 caption="As unimportant tokens come together, their blocks come free in place.",
+                y_range=(0.0, 0.55),
                 x_title=axis,
                 y_title="reclaim (share of blocks)",
                 kind="line",
                 lines=tuple(lines),
                 selector="Width of the bumps",
-                choices=labels,
+                choices=(opening, *(label for label in labels if label != opening)),
                 choice_of=tuple(label for label in labels for _ in range(3)),
             ),
             Chart(

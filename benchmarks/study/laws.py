@@ -102,7 +102,8 @@ def _independent(retained: tuple[Fraction, ...]) -> tuple[list[Row], Chart]:
             *(line(f"B = {size}", some) for size, some in rows.items()),
         ),
         log_x=False,
-        log_y=True,
+        log_y=False,
+        y_range=(0.0, 1.0),
     )
     return [*logical, *(row for some in rows.values() for row in some)], chart
 
@@ -131,7 +132,7 @@ def _efficiency(retained: tuple[Fraction, ...]) -> tuple[list[Row], Chart]:
         title="Reclaim efficiency of independent eviction",
         caption="Physical reclaim over logical saving, q^(B-1): what a saved token is worth.",
         x_title="retained ratio (share of tokens kept)",
-        y_title="reclaim efficiency",
+        y_title="reclaim efficiency (blocks freed per block saved)",
         kind="line",
         lines=tuple(line(f"B = {size}", some) for size, some in rows.items()),
         log_x=False,

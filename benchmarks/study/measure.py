@@ -14,6 +14,9 @@ from benchmarks.study.results import Chart, Line, Row
 from kvreclaim import Summary, summarize, summarize_ratio
 
 REPLICATIONS: Final = 30
+LIMIT: Final = "limit of long sequences"  # how the law of a row begins that is no expectation
+SEEN: Final = 5  # numbers above 0 from which they have an interval
+UNKNOWN: Final = "the article's generator is not public"
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +69,36 @@ def _of_summary(found: Summary, said: dict[str, Any]) -> Row:
         high=found.high,
         n=found.num_samples,
         interval=found.method,
-        **judged(said, found.mean, error, (found.low, found.high)),
+        **judged(said, found.mean, error, (found.low, found.high), sd=found.sd),
+    )
+
+
+def of_rare(
+    values: Sequence[float],
+    *,
+    bounds: tuple[float, float],
+    **said: Any,  # noqa: ANN401
+) -> Row:
+    """Return the row of one number a replication, without an interval where few are above 0.
+
+    Less than `SEEN` numbers above 0 say too little of how large they are.
+    """
+    if sum(value > 0 for value in values) >= min(SEEN, len(values)):
+        return of_values(values, bounds=bounds, **said)
+    row = of_values(values, **said)
+    return attrs.evolve(row, low=math.nan, high=math.nan, interval="none, too few above 0")
+
+
+def largest(values: Sequence[float], **said: Any) -> Row:  # noqa: ANN401  # fields of a Row
+    """Return the row of the largest of one number a replication: no mean, so no interval."""
+    return Row(
+        mean=max(values),
+        sd=math.nan,
+        low=math.nan,
+        high=math.nan,
+        n=len(values),
+        interval="none, the largest of all",
+        **judged(said, max(values), math.nan),
     )
 
 
@@ -75,18 +107,30 @@ def judged(
     mean: float,
     error: float = 0.0,
     ends: tuple[float, float] | None = None,
+    *,
+    sd: float = math.nan,
 ) -> dict[str, Any]:
     """Return the fields with a verdict: the one given, or how the article's figure fares.
 
-    ``article`` is the figure as printed, such as ``0.47 ± 0.02``; a ``note`` is added.
+    ``article`` is the figure as printed, such as ``0.47 ± 0.02``, whose spread is held against the
+    `sd`; a ``note`` is added.
     """
     fields = dict(said)
     note = fields.pop("note", "")
     if "verdict" not in fields:
         fields["verdict"] = _verdict(fields, mean, error, ends)
+    if "±" in fields.get("article", "") and not math.isnan(sd):
+        fields["verdict"] += f"; {_spread(fields['article'].split('±')[1].strip(), sd)}"
     if note:
         fields["verdict"] += f"; {note}"
     return fields
+
+
+def _spread(printed: str, sd: float) -> str:
+    """Return how our spread over seeds fares against the one that the article prints."""
+    digits = len(printed.partition(".")[2])
+    how = "rounds" if f"{sd:.{digits}f}" == printed else "does not round"
+    return f"our ± {sd:.{digits + 1}f} {how} to its {printed}"
 
 
 def _verdict(
@@ -109,7 +153,10 @@ def _verdict(
             parts.append(f"{near}: {float(away):.1f} standard errors of a difference away")
         else:
             parts.append("differs")
-    if closed is not None and error > 0:
+    if closed is not None and fields.get("law", "").startswith(LIMIT):
+        side = "above" if mean > closed else "below"
+        parts.append(f"{LIMIT}: ours is {abs(mean - closed):.2g} {side} it")
+    elif closed is not None and error > 0:
         away = abs(mean - closed) / error
         parts.append(f"closed form {away:.1f} standard errors away")
     elif closed is not None and ends is not None:

@@ -28,6 +28,16 @@ SNAPKV: Final = "SnapKV-like by row"
 JOINT: Final = "whole blocks chosen jointly"
 
 
+# What a setting says of a series beside the size of its rows.
+WORDS: Final = {
+    WINDOW: f"{shapes.SINK} sinks and a window",
+    RUNS: f"dead and live runs of {RUN} tokens on average, without memory",
+    LOWEST: "lognormal importance, sigma 1",
+    SNAPKV: f"lognormal importance, sigma 1, max-pool {shapes.KERNEL}, window {shapes.WINDOW}",
+    JOINT: "lognormal importance, sigma 1",
+}
+
+
 class Drawn(NamedTuple):
     """The census of a mask, and the share of importance that it loses (nan without importance)."""
 

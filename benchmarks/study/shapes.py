@@ -62,9 +62,9 @@ METHODS: Final[dict[str, Shape]] = {
 }
 
 WORDS: Final = {
-    "StreamingLLM": f"{SINK} sinks and a window, share kept 0.5 ± up to {JITTER}",
-    "SnapKV": f"lognormal scores, max-pool {KERNEL}, window {WINDOW}",
-    "H2O": "a quarter kept as recent, a quarter of the highest scores",
+    "StreamingLLM": f"{SINK} sinks and a window, share kept uniform in 0.5 ± {JITTER}",
+    "SnapKV": f"half kept, lognormal scores, sigma 1, max-pool {KERNEL}, window {WINDOW}",
+    "H2O": "a quarter kept as recent, a quarter of the highest scores, lognormal, sigma 1",
     "random": "a random half kept",
 }
 

@@ -33,6 +33,7 @@ from benchmarks.study.rows_of_blocks import (
     SNAPKV,
     TOKENS,
     WINDOW,
+    WORDS,
     Drawn,
     by_chance,
     by_scores,
@@ -59,6 +60,8 @@ _CHARTS: Final = (
         "Rows that choose by themselves free nothing together, unless they agree.",
         "in place",
         (RANDOM, LOWEST, SNAPKV, RUNS, WINDOW, JOINT),
+        "physical reclaim (share of blocks)",
+        (0.0, 0.55),
     ),
     (
         "sharing-packed",
@@ -66,6 +69,8 @@ _CHARTS: Final = (
         "Equal budgets give back their half; with runs of chance the fullest row decides.",
         "packed",
         (RANDOM, RUNS),
+        "packed reclaim (share of blocks)",
+        (0.0, 0.6),
     ),
     (
         "sharing-rows",
@@ -73,6 +78,8 @@ _CHARTS: Final = (
         "Correlated rows behave like few; where no slot is dead in all of them, none is shown.",
         "effective rows",
         (RANDOM, LOWEST, SNAPKV),
+        "effective rows (rows)",
+        None,
     ),
     (
         "sharing-loss",
@@ -80,6 +87,8 @@ _CHARTS: Final = (
         "The less the rows agree, the more they must give up to leave blocks together.",
         "loss",
         (LOWEST, JOINT),
+        "loss (share of importance)",
+        (0.0, 0.6),
     ),
 )
 
@@ -145,8 +154,9 @@ def _rows_of(name: str, rows: int, correlation: float | None, draws: list[Drawn]
     of_scores = "" if correlation is None else f"correlation={correlation}/"
     key = f"sharing/{of_scores}{name.replace(',', '').replace(' ', '-')}/rows={rows}"
     setting = f"{rows} rows a block, {TOKENS} tokens, blocks of {BLOCK}, half evicted"
+    setting += f", {WORDS[name]}" if name in WORDS else ""
     if correlation is not None:
-        setting += f", correlation {correlation}"
+        setting += f", correlation of two rows' logarithms {correlation}"
     about: dict[str, Any] = {
         "section": TITLE,
         "series": name,
@@ -233,7 +243,7 @@ def section(replications: int, *, quick: bool = False) -> Section:
         return lines
 
     charts = []
-    for key, title, caption, figure, names in _CHARTS:
+    for key, title, caption, figure, names, y_title, y_range in _CHARTS:
         of_scores = CORRELATIONS if LOWEST in names else (None,)
         lines = [lines_of(names, figure, correlation) for correlation in of_scores]
         labels = [] if LOWEST not in names else [f"correlation {some}" for some in CORRELATIONS]
@@ -247,7 +257,8 @@ def section(replications: int, *, quick: bool = False) -> Section:
                 title=title,
                 caption=caption,
                 x_title="rows a block",
-                y_title=f"{figure} ({'rows' if figure == 'effective rows' else 'share'})",
+                y_title=y_title,
+                y_range=y_range,
                 kind="line",
                 selector="Importance of two rows",
                 lines=tuple(one for some in lines for one in some),

@@ -25,22 +25,22 @@ def by_block_size(title: str, replications: int, sizes: tuple[int, ...]) -> tupl
         "window": (
             partial(shapes.streaming_llm, LONG, jitter=0.0),
             "window_free_blocks",
-            f"{shapes.SINK} sinks and a window",
+            f"half kept: {shapes.SINK} sinks and a window",
         ),
         "runs without memory": (
             partial(shapes.markov, LONG, MEAN_RUN),
             "markov_reclaim",
-            f"dead runs of {MEAN_RUN} tokens on average",
+            f"dead and live runs of {MEAN_RUN} tokens on average, half dead",
         ),
         "clusters": (
             partial(shapes.clusters, LONG, CLUSTER),
             "clustered_reclaim",
-            f"survivors in clusters of {CLUSTER} tokens",
+            f"half kept on average, in clusters of {CLUSTER} tokens that may overlap",
         ),
         "heavy hitters": (
             partial(shapes.h2o, LONG),
             "heavy_hitter_free_blocks",
-            "a quarter kept as recent, a quarter scattered",
+            "a quarter kept as recent, a quarter of the highest scores, lognormal, sigma 1",
         ),
         "scatter": (partial(shapes.scattered, LONG), "random_free_blocks", "a random half kept"),
     }
@@ -114,7 +114,8 @@ def by_alignment(title: str, sizes: tuple[int, ...]) -> tuple[list[Row], Chart]:
         freed = sum(take_census(keep, size, offset=place).num_freed_blocks for place in range(size))
         said = {
             "section": title,
-            "setting": f"B = {size}, one mask of 4,096 tokens, mean over all {size} alignments",
+            "setting": f"B = {size}, one mask of 4,096 tokens, runs of {MEAN_RUN}, seed 0, "
+            f"mean over all {size} alignments",
             "x": size,
             "metric": "free blocks x B over tokens",
             "closed_form": curve[size - 1] * size / keep.size,
@@ -143,7 +144,7 @@ def by_alignment(title: str, sizes: tuple[int, ...]) -> tuple[list[Row], Chart]:
             "max(0, l - B + 1) / B blocks: an identity, so points and line are one."
         ),
         x_title="block size B (slots)",
-        y_title="freed slots over tokens",
+        y_title="freed slots (share of tokens)",
         kind="scatter",
         lines=(
             line("every alignment counted", measured),

@@ -891,8 +891,12 @@ def test_a_closed_standard_stream(masks: Path) -> None:
 
 
 def test_an_interrupt_exits_with_130(tmp_path: Path) -> None:
+    listening = (  # tests in the background of a shell inherit that interrupts are ignored
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from kvreclaim.__main__ import main; sys.exit(main(['report', '-']))"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "kvreclaim", "report", "-"],
+        [sys.executable, "-c", listening],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -300,7 +300,7 @@ def _booleans_from_integers(name: str, array: NDArray[Any], dtype: str) -> NDArr
         if array.size == 0 or (int(array.min()) >= 0 and int(array.max()) <= 1):
             return array.view(np.bool_) if array.dtype.itemsize == 1 else array.astype(np.bool_)
         others = (array != 0) & (array != 1)
-        first = np.unravel_index(int(others.argmax()), array.shape)
+        first = first_of(others)
         raise ValueError(
             f"{rule}; got {dtype} with {np.count_nonzero(others)} of {array.size} values other "
             f"than 0 and 1, the first {int(array[first])} at index {index_text(first)}; write "
@@ -325,7 +325,7 @@ def _booleans_from_integers(name: str, array: NDArray[Any], dtype: str) -> NDArr
 def _float_hint(name: str, array: NDArray[np.floating[Any]]) -> str:
     nan = np.isnan(array)
     if nan.any():
-        first = np.unravel_index(int(nan.argmax()), array.shape)
+        first = first_of(nan)
         return (
             f" with {np.count_nonzero(nan)} NaN, the first at index {index_text(first)}, "
             f"which is neither kept nor evicted; decide what NaN means, such as {name} == 1"
@@ -357,7 +357,7 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
     scores = array if wide else array.astype(np.float64, copy=False)
     wrong = ~(scores > -math.inf)
     if wrong.any():
-        first = np.unravel_index(int(wrong.argmax()), scores.shape)
+        first = first_of(wrong)
         raise ValueError(
             f"{name} must be {rule}; got {np.count_nonzero(wrong)} values that are NaN or -inf, "
             f"the first {scores[first]} at index {index_text(first)}; write what they are worth, "
@@ -375,7 +375,7 @@ def _refuse_vast(name: str, scores: NDArray[np.floating[Any]]) -> None:
     """Refuse finite scores that a few sums would take out of the range of a float."""
     wrong = (np.abs(scores) > MOST_IMPORTANCE) & np.isfinite(scores)
     if wrong.any():
-        first = np.unravel_index(int(wrong.argmax()), scores.shape)
+        first = first_of(wrong)
         raise ValueError(
             f"{name} must be at most {MOST_IMPORTANCE:g} in size, or +inf; got "
             f"{np.count_nonzero(wrong)} values beyond, the first {scores[first]!s} at index "
@@ -389,7 +389,7 @@ def _refuse_merged(name: str, value: object, array: NDArray[Any]) -> None:
         high = array >> 32  # both halves are exact as float64
         low = array - (high << 32)
         wrong = array.astype(np.float64) - high * 2.0**32 != low
-        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        first = first_of(wrong)
         found = int(array[first]) if wrong.any() else None
     elif isinstance(value, list | tuple):  # NumPy has made floats of integers beside floats
         items = np.array(value, object)
@@ -399,7 +399,7 @@ def _refuse_merged(name: str, value: object, array: NDArray[Any]) -> None:
                 for item in items.flat
             ]
         ).reshape(items.shape)
-        first = np.unravel_index(int(wrong.argmax()), items.shape)
+        first = first_of(wrong)
         found = int(items[first]) if wrong.any() else None
     else:
         return
@@ -429,7 +429,7 @@ def as_samples(
         )
     wrong = ~np.isfinite(array)
     if wrong.any():
-        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        first = first_of(wrong)
         raise ValueError(
             f"{name} must be {rule}; got {np.count_nonzero(wrong)} of {array.size} that are nan or "
             f"infinite, the first {array[first]} at index {index_text(first)}; leave out the "
@@ -493,7 +493,7 @@ def refuse_negative(name: str, array: NDArray[Any]) -> None:
     """Refuse numbers below 0."""
     wrong = array < 0
     if wrong.any():
-        first = np.unravel_index(int(wrong.argmax()), array.shape)[0]
+        first = first_of(wrong)[0]
         raise ValueError(
             f"{name} must be at least 0; got {array[wrong][0]} at index {first}; write what there "
             "was before eviction."
@@ -695,7 +695,7 @@ def as_per_table(
         )
     wrong = (array < 0) | (array > maximum)
     if wrong.any():
-        first = np.unravel_index(int(wrong.argmax()), array.shape)
+        first = first_of(wrong)
         at = f" at index {index_text(first)}" if first else ""
         raise ValueError(
             f"{name} must be from 0 to {maximum}; got {int(array[first])}{at}; {hint}."
@@ -713,7 +713,7 @@ def refuse_revival(before: object, after: object) -> None:
         )
     revived = then & ~first
     if revived.any():
-        at = index_text(np.unravel_index(int(revived.argmax()), revived.shape))
+        at = index_text(first_of(revived))
         raise ValueError(
             f"after must keep only what before keeps; got {np.count_nonzero(revived)} tokens that "
             f"come back to life, the first at index {at}; write the masks in the order of time."
@@ -733,6 +733,11 @@ def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError
         f"{length} token{'s' * (length != 1)}; write the true lengths, or "
         "kvreclaim.masks.from_padded(keep, valid) for padding on the left."
     )
+
+
+def first_of(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first True."""
+    return tuple(int(part) for part in np.unravel_index(int(wrong.argmax()), wrong.shape))
 
 
 def index_text(index: tuple[Any, ...]) -> str:

@@ -39,9 +39,10 @@ def as_times(name: str, value: object) -> NDArray[np.int32]:
         )
     wrong = (array < 0) | (array > NEVER)
     if wrong.any():
-        index = _first_of(wrong)
+        index = _checks.first_of(wrong)
+        at = _checks.index_text(index)
         raise ValueError(
-            f"{name} must be {rule}; got {int(array[index])} {_at(index)}; write NEVER for what "
+            f"{name} must be {rule}; got {int(array[index])} at index {at}; write NEVER for what "
             "does not happen."
         )
     return array.astype(np.int32, copy=False)
@@ -105,8 +106,9 @@ def check_lives(
 
 
 def _life(births: NDArray[np.int32], deaths: NDArray[np.int32], wrong: NDArray[np.bool_]) -> str:
-    index = _first_of(wrong)
-    return f"an entry born at {births[index]} and evicted at {deaths[index]}, {_at(index)}"
+    index = _checks.first_of(wrong)
+    at = _checks.index_text(index)
+    return f"an entry born at {births[index]} and evicted at {deaths[index]}, at index {at}"
 
 
 def latest(name: str, times: NDArray[np.int32], within: NDArray[np.bool_] | np.bool_) -> int:
@@ -128,7 +130,7 @@ def slot_times(
     born = births.min(axis=rows).reshape(shape)
     falls = born[:, 1:] < born[:, :-1]
     if falls.any():
-        table, token = _first_of(falls)
+        table, token = _checks.first_of(falls)
         raise ValueError(
             "born_at must not fall along the tokens of a table, which grows in token order; got "
             f"{born[table, token + 1]} after {born[table, token]} at token {token + 1} of table "
@@ -138,7 +140,7 @@ def slot_times(
     first_evicted = layout.array.min(axis=rows).reshape(shape)
     late = (last_born > first_evicted) & (born < NEVER)
     if late.any():
-        table, token = index = _first_of(late)
+        table, token = index = _checks.first_of(late)
         raise ValueError(
             "born_at must not be after evicted_at of another row of the same slot; got one born at "
             f"{last_born[index]} and one evicted at {first_evicted[index]} at token {token} of "
@@ -146,11 +148,3 @@ def slot_times(
             "share blocks, and as evicted_at where an entry is never stored."
         )
     return born, layout.array.max(axis=rows).reshape(shape)
-
-
-def _first_of(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(part) for part in np.unravel_index(int(wrong.argmax()), wrong.shape))
-
-
-def _at(index: tuple[int, ...]) -> str:
-    return f"at index {index[0] if len(index) == 1 else index}"

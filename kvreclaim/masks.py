@@ -569,7 +569,7 @@ def from_additive(mask: ArrayLike) -> NDArray[np.bool_]:
     keep = array == 0
     odd = ~(keep | (array <= _EVICTED_FROM))
     if odd.any():
-        first = np.unravel_index(int(odd.argmax()), array.shape)
+        first = _checks.first_of(odd)
         raise ValueError(
             "mask must be 0 where a token is kept and -inf (or -1e4 and below) where it is "
             f"evicted; got {np.count_nonzero(odd)} of {array.size} values that are neither, the "
@@ -660,14 +660,14 @@ def from_padded(
     last = tokens - real[..., ::-1].argmax(axis=-1) if tokens else lengths
     broken = (lengths > 0) & (last - first != lengths)
     if broken.any():
-        row = np.unravel_index(int(broken.argmax()), outer)
+        row = _checks.first_of(broken)
         raise ValueError(
             "valid must be True in one run for each sequence; got padding between real tokens"
             f"{in_row(row)}; leave such tokens in, and let keep say that they are evicted."
         )
     padding = ~real.reshape(*outer, *(1,) * (array.ndim - real.ndim), tokens)
     if (kept := moved & padding).any():
-        place = np.unravel_index(int(kept.argmax()), kept.shape)
+        place = _checks.first_of(kept)
         raise ValueError(
             f"keep must be False at padding; got True at token {place[-1]}"
             f"{in_row(place[: len(outer)])}; write keep & valid, broadcast to the shape of keep, "
@@ -840,18 +840,18 @@ def compose(first: ArrayLike, then: ArrayLike) -> NDArray[np.bool_]:
             f"then must have the rows of first, {early.shape[:-1]}; got {late.shape[:-1]}; write a "
             "row of slots for each row of tokens."
         )
-    outer, slots = early.shape[:-1], late.shape[-1]
+    slots = late.shape[-1]
     survivors = np.asarray(np.count_nonzero(early, axis=-1))
     short = np.asarray(survivors > slots)
     if short.any():
-        row = np.unravel_index(int(short.argmax()), outer)
+        row = _checks.first_of(short)
         raise ValueError(
             f"then must have a slot for each survivor of first; got {slots} slots for "
             f"{survivors[row]} survivors{in_row(row)}; write True for every survivor that stays."
         )
     exists = np.arange(slots) < survivors[..., np.newaxis]
     if (beyond := late & ~exists).any():
-        place = np.unravel_index(int(beyond.argmax()), beyond.shape)
+        place = _checks.first_of(beyond)
         raise ValueError(
             f"then must be False beyond the survivors of first; got True at slot {place[-1]} for "
             f"{survivors[place[:-1]]} survivors{in_row(place[:-1])}; write slots in "

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 Shape: TypeAlias = int | Sequence[int]
 """A number of tokens, or a shape whose last axis is tokens."""
 
+MAX_BLOCK_SIZE: Final = 65_535
+"""Slots of the largest block."""
+
 MOST_IMPORTANCE: Final = 1e300
 """The largest finite score, so that sums of them stay within the range of a float."""
 
@@ -50,6 +53,11 @@ def as_count(name: str, value: object, *, minimum: int = 0, maximum: int | None 
         bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
         raise ValueError(f"{name} must be {rule}; got {number}; write {bound}.")
     return number
+
+
+def as_block_size(value: object, name: str = "block_size") -> int:
+    """Return the slots of a block."""
+    return as_count(name, value, minimum=1, maximum=MAX_BLOCK_SIZE)
 
 
 def as_positive(name: str, value: object) -> float:
@@ -629,6 +637,13 @@ def _dtype_name(value: object, array: NDArray[Any]) -> str:
     """Return the name of the dtype that came, which NumPy may not have."""
     came = None if isinstance(value, np.ndarray) else getattr(value, "dtype", None)
     return array.dtype.name if came is None else str(came).rpartition(".")[2]
+
+
+def as_read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy that cannot be written to, as a field of a frozen record."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
 
 
 def as_bits(

@@ -24,7 +24,6 @@ from kvreclaim import _chance, _checks
 Number: TypeAlias = float | Fraction
 """A float, or a fraction for which the result is computed exactly and rounded once."""
 
-_MAX_BLOCK_SIZE: Final = 65_535
 _TOKENS_AT_A_TIME: Final = 1 << 20
 
 
@@ -73,7 +72,7 @@ def independent_reclaim(q: Number, block_size: int) -> float:
     >>> independent_reclaim(0.5, 16)
     1.52587890625e-05
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     return float(_chance.power(share, size))
 
 
@@ -88,7 +87,7 @@ def independent_efficiency(q: Number, block_size: int) -> float:
     >>> independent_efficiency(0.75, 4)
     0.421875
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     return float(_chance.power(share, size - 1))
 
 
@@ -104,7 +103,7 @@ def independent_fragmentation(q: Number, block_size: int) -> float:
     >>> independent_fragmentation(0.5, 2)
     0.3333333333333333
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     if share == 1:
         return math.nan
     held = 1 - _chance.power(share, size)
@@ -125,7 +124,7 @@ def independent_moves_per_evicted_token(q: Number, block_size: int) -> float:
     >>> independent_moves_per_evicted_token(0.5, 2)
     0.25
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     if share == 0:
         return math.nan
     # All over one denominator, so that each term follows from the one before in integers.
@@ -166,7 +165,7 @@ def two_level_slots_per_move(p: Number, block_size: int) -> float:
     >>> two_level_slots_per_move(0.5, 2)
     1.5
     """
-    share, size = _checks.as_exact("p", p), _block_size(block_size)
+    share, size = _checks.as_exact("p", p), _checks.as_block_size(block_size)
     if share < Fraction(1, 2):
         raise ValueError(
             f"p must be from 1/2 to 1, the chance of the emptier half; got {_checks.shown(p)}; "
@@ -439,7 +438,7 @@ def clustered_reclaim(q: Number, cluster: Number, block_size: int, recent: Numbe
     >>> clustered_reclaim(0.5, 5, 16)
     0.0625
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     older = 1 - _checks.as_exact("recent", recent)
     if share > older:
         raise ValueError(
@@ -481,7 +480,7 @@ def markov_reclaim(q: Number, mean_dead_run: Number, block_size: int) -> float:
     >>> markov_reclaim(0.5, 16, 2)
     0.46875
     """
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     leave = _end_of_run(share, mean_dead_run)
     return float(share * _chance.power(1 - leave, size - 1))
 
@@ -508,7 +507,7 @@ def markov_free_blocks(
     Distribution(mean=1.0, variance=0.5, pmf=(0.25, 0.5, 0.25))
     """
     count = _checks.as_count("num_blocks", num_blocks)
-    share, size = _checks.as_exact("q", q), _block_size(block_size)
+    share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     leave = _end_of_run(share, mean_dead_run)
     enter = leave * share / (1 - share) if share < 1 else Fraction(1)
     free = float(share * _chance.power(1 - leave, size - 1))
@@ -550,7 +549,7 @@ def shared_markov_reclaim(
     >>> shared_markov_reclaim([0.5, 0.5], [2, 2], 4) == 0.5 ** (4 * 2)
     True
     """
-    size = _block_size(block_size)
+    size = _checks.as_block_size(block_size)
     rule, hint = "a list of numbers, one for each row", "write one for each row"
     shares = _checks.as_items("qs", qs, rule, hint)
     runs = _checks.as_items("mean_dead_runs", mean_dead_runs, rule, hint)
@@ -683,7 +682,7 @@ def phase_averaged_free_blocks(keep: ArrayLike, block_size: int) -> float:
     >>> phase_averaged_free_blocks([1, 0, 0, 0, 1, 0, 0, 1], 2)
     1.5
     """
-    size = _block_size(block_size)
+    size = _checks.as_block_size(block_size)
     runs = dead_run_lengths(keep)
     return sum(count * (run - size + 1) for run, count in enumerate(runs) if run >= size) / size
 
@@ -708,7 +707,7 @@ def phase_averaged_curve(keep: ArrayLike, max_block_size: int) -> tuple[float, .
     >>> phase_averaged_curve([1, 0, 0, 0, 1, 0, 0, 1], 4)
     (5.0, 1.5, 0.3333333333333333, 0.0)
     """
-    largest = _block_size(max_block_size, "max_block_size")
+    largest = _checks.as_block_size(max_block_size, "max_block_size")
     at_least = accumulate(reversed(dead_run_lengths(keep)))  # runs so long, from the longest on
     places = list(accumulate(at_least))[::-1]  # where so many dead tokens begin
     return tuple(
@@ -716,13 +715,9 @@ def phase_averaged_curve(keep: ArrayLike, max_block_size: int) -> tuple[float, .
     )
 
 
-def _block_size(value: object, name: str = "block_size") -> int:
-    return _checks.as_count(name, value, minimum=1, maximum=_MAX_BLOCK_SIZE)
-
-
 def _table(num_tokens: object, block_size: object, offset: object) -> tuple[int, int, int]:
     """Return the checked numbers of tokens, slots of a block, and slots before token 0."""
-    tokens, size = _checks.as_count("num_tokens", num_tokens), _block_size(block_size)
+    tokens, size = _checks.as_count("num_tokens", num_tokens), _checks.as_block_size(block_size)
     return tokens, size, _checks.as_count("offset", offset, maximum=size - 1)
 
 

@@ -20,13 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from kvreclaim import _checks, _dual, _entries, _milp, _sums
 from kvreclaim._entries import Entries, Problem, Solution
 from kvreclaim.census import take_census
-from kvreclaim.pool import MAX_BLOCK_SIZE, PoolLike
-
-
-def _read_only(value: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    array = np.array(value)
-    array.flags.writeable = False
-    return array
+from kvreclaim.pool import PoolLike
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -48,7 +42,7 @@ class Selection:
         No mask that evicts as many entries and frees as many blocks loses less.
     """
 
-    keep: NDArray[np.bool_] = attrs.field(converter=_read_only)
+    keep: NDArray[np.bool_] = attrs.field(converter=_checks.as_read_only)
     num_freed_blocks: int
     loss: float
     lower_bound: float
@@ -125,7 +119,7 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     [5.0, 1.0, 190.0]
     """
     scores = _checks.as_importance(importance)
-    size = _checks.as_count("block_size", block_size, minimum=1, maximum=MAX_BLOCK_SIZE)
+    size = _checks.as_block_size(block_size)
     limit = _checks.as_finite("threshold", threshold)
     if abs(limit) > _checks.MOST_IMPORTANCE:
         raise ValueError(

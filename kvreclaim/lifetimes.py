@@ -21,12 +21,6 @@ NEVER: Final = _lives.NEVER
 _PIECE: Final = 1 << 18  # slots at a time: a dozen numbers are kept for each
 
 
-def _read_only(value: NDArray[Any]) -> NDArray[Any]:
-    array = np.array(value)
-    array.flags.writeable = False
-    return array
-
-
 @attrs.frozen(eq=False)
 class Timeline:
     """What eviction leaves in the blocks of a pool at every step, as integers summed over tables.
@@ -66,16 +60,16 @@ class Timeline:
     """
 
     pool: BlockPool
-    num_tokens: NDArray[np.int64] = attrs.field(converter=_read_only)
-    num_live_tokens: NDArray[np.int64] = attrs.field(converter=_read_only)
-    num_held_blocks: NDArray[np.int64] = attrs.field(converter=_read_only)
-    num_freed_blocks: NDArray[np.int64] = attrs.field(converter=_read_only)
-    num_stranded_tokens: NDArray[np.int64] = attrs.field(converter=_read_only)
-    born_at: NDArray[np.int32] = attrs.field(converter=_read_only, repr=False)
-    evicted_at: NDArray[np.int32] = attrs.field(converter=_read_only, repr=False)
+    num_tokens: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only)
+    num_live_tokens: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only)
+    num_held_blocks: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only)
+    num_freed_blocks: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only)
+    num_stranded_tokens: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only)
+    born_at: NDArray[np.int32] = attrs.field(converter=_checks.as_read_only, repr=False)
+    evicted_at: NDArray[np.int32] = attrs.field(converter=_checks.as_read_only, repr=False)
     axes: str | None
-    lengths: NDArray[np.int64] = attrs.field(converter=_read_only, repr=False)
-    offset: NDArray[np.int64] = attrs.field(converter=_read_only, repr=False)
+    lengths: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only, repr=False)
+    offset: NDArray[np.int64] = attrs.field(converter=_checks.as_read_only, repr=False)
     reuse_holes: bool
 
     def __reduce__(self) -> tuple[type[Timeline], tuple[Any, ...]]:

@@ -8,7 +8,7 @@ import attrs
 
 from kvreclaim import _checks
 
-MAX_BLOCK_SIZE: Final = 65_535
+MAX_BLOCK_SIZE: Final = _checks.MAX_BLOCK_SIZE
 
 FREES: Final = ("any", "back", "front", "none")
 COMPACTORS: Final = ("evacuate", "evacuate_rows", "fill", "pack", "pack_rows", "none")
@@ -23,7 +23,7 @@ _LEGAL_COMPACTORS: Final = {
 
 
 def _block_size(value: object) -> int:
-    return _checks.as_count("block_size", value, minimum=1, maximum=MAX_BLOCK_SIZE)
+    return _checks.as_block_size(value)
 
 
 def _shared_axes(value: object) -> str:

@@ -209,17 +209,12 @@ def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str, *, name: str
             "letter an axis and 't' for tokens, such as axes='lht' (layer, kv head, token)."
         )
     rule = f"a string of one letter for each axis of {name}, 't' for tokens"
-    if not isinstance(axes, str):
-        raise TypeError(f"axes must be {rule}; got {shown(axes)}; write such as axes='lht'.")
-    _refuse_odd_letters("axes", rule, axes)
-    if len(axes) != len(shape):
+    letters = _as_letters(axes, shape, rule, name=name, example="lht")
+    if "t" not in letters:
         raise ValueError(
-            f"axes must be {rule}; got {axes!r} for {name} of shape {shape}; "
-            f"write {len(shape)} letters."
+            f"axes must be {rule}; got {letters!r} without 't'; name the token axis 't'."
         )
-    if "t" not in axes:
-        raise ValueError(f"axes must be {rule}; got {axes!r} without 't'; name the token axis 't'.")
-    return axes
+    return letters
 
 
 def as_axes_tokens_last(axes: object, shape: tuple[int, ...], shared_axes: str) -> str:
@@ -238,7 +233,8 @@ def as_score_axes(axes: object, shape: tuple[int, ...], *, name: str, last: str,
 
     Unnamed axes become ``?`` where no rows choose together.
     """
-    rule = f"a string of one letter for each axis of {name}, {' and '.join(map(repr, last))} among"
+    ends = " and ".join(map(repr, last))
+    rule = f"a string of one letter for each axis of {name}, {ends} among them"
     if len(shape) < len(last):
         raise ValueError(
             f"{name} must have the axes {last!r}, 'q' for queries and 't' for tokens; got shape "
@@ -252,21 +248,25 @@ def as_score_axes(axes: object, shape: tuple[int, ...], *, name: str, last: str,
                 f"axis, such as axes={'lh' + last!r}."
             )
         return "?" * (len(shape) - len(last)) + last
-    if not isinstance(axes, str):
-        raise TypeError(
-            f"axes must be {rule} them; got {shown(axes)}; write such as axes={'lh' + last!r}."
-        )
-    _refuse_odd_letters("axes", f"{rule} them", axes)
-    if len(axes) != len(shape):
-        raise ValueError(
-            f"axes must be {rule} them; got {axes!r} for {name} of shape {shape}; write "
-            f"{len(shape)} letters."
-        )
-    missing = next((letter for letter in last if letter not in axes), None)
+    letters = _as_letters(axes, shape, rule, name=name, example="lh" + last)
+    missing = next((letter for letter in last if letter not in letters), None)
     if missing is not None:
         raise ValueError(
-            f"axes must be {rule} them; got {axes!r} without {missing!r}; name the axis of "
+            f"axes must be {rule}; got {letters!r} without {missing!r}; name the axis of "
             f"{'queries' if missing == 'q' else 'tokens'} {missing!r}."
+        )
+    return letters
+
+
+def _as_letters(axes: object, shape: tuple[int, ...], rule: str, *, name: str, example: str) -> str:
+    """Return the letters that were given, one for each axis of the array of this name."""
+    if not isinstance(axes, str):
+        raise TypeError(f"axes must be {rule}; got {shown(axes)}; write such as axes={example!r}.")
+    _refuse_odd_letters("axes", rule, axes)
+    if len(axes) != len(shape):
+        raise ValueError(
+            f"axes must be {rule}; got {axes!r} for {name} of shape {shape}; "
+            f"write {len(shape)} letters."
         )
     return axes
 

@@ -61,7 +61,7 @@ def _independent(retained: tuple[Fraction, ...]) -> tuple[list[Row], Chart]:
                 setting=f"B = {size}, each token evicted with chance {_percent(1 - share)}",
                 x=float(share),
                 metric="physical reclaim",
-                closed_form=bounds.independent_reclaim(1 - share, size),
+                closed_form=float((1 - share) ** size),
                 law="q^B",
                 article=PRINTED.get(1 - share, "") if size == BLOCK else "",
                 note="an expectation, not a lower bound"
@@ -119,7 +119,7 @@ def _efficiency(retained: tuple[Fraction, ...]) -> tuple[list[Row], Chart]:
                 setting=f"B = {size}, each token evicted with chance {_percent(1 - share)}",
                 x=float(share),
                 metric="reclaim efficiency",
-                closed_form=bounds.independent_efficiency(1 - share, size),
+                closed_form=float((1 - share) ** (size - 1)),
                 law="q^(B-1)",
             )
             for share in retained

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ALL_SET: Final = 0xFF
+_MANY_PARTS: Final = 8  # from here on einsum is the faster sum
 _LEADING_ONES: Final = np.array([8 - (byte ^ _ALL_SET).bit_length() for byte in range(256)])
 _FIRST_BITS: Final = np.array([0xFF00 >> bits & _ALL_SET for bits in range(8)], np.uint8)
 _REVERSED: Final = np.packbits(
@@ -42,26 +44,31 @@ def union(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def per_block(bits: NDArray[np.uint8], num_slots: int, block_size: int) -> NDArray[Any]:
     """Return how many of the bits of each block are set; unwritten slots are not.
 
-    Blocks of whole bytes are counted a machine word at a time; `numpy.einsum` adds what is left
-    several times faster than `sum` over a short last axis.
+    Blocks of whole bytes are counted a machine word at a time. What is left to add, `sum` over a
+    short last axis does slowest; a few words are added as arrays, many by `numpy.einsum`.
     """
     blocks = -(-num_slots // block_size)
     if block_size % 8 == 0:
         word = math.gcd(block_size // 8, 8)
-        words = _padded(bits, blocks * block_size // 8).view(f"u{word}")
-        live, parts = np.bitwise_count(words), block_size // 8 // word
+        words = padded(bits, blocks * block_size // 8).view(f"u{word}")
+        live: NDArray[Any] = np.bitwise_count(words)
+        parts = block_size // 8 // word
     else:
         live, parts = np.unpackbits(bits, axis=-1, count=blocks * block_size), block_size
     if parts > 1:
         if block_size > np.iinfo(np.uint8).max:
             live = live.astype(np.uint16)
-        live = np.einsum("...i->...", live.reshape(*bits.shape[:-1], blocks, parts))
-    return np.asarray(live)
+        live = live.reshape(*bits.shape[:-1], blocks, parts)
+        if parts < _MANY_PARTS:
+            live = functools.reduce(np.add, np.moveaxis(live, -1, 0))
+        else:
+            live = np.asarray(np.einsum("...i->...", live))
+    return live
 
 
 def per_row(bits: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return how many bits are set along the last axis."""
-    words = _padded(bits, -(-bits.shape[-1] // 8) * 8).view(np.uint64)
+    words = padded(bits, -(-bits.shape[-1] // 8) * 8).view(np.uint64)
     return np.asarray(np.bitwise_count(words).sum(axis=-1, dtype=np.int64))
 
 
@@ -85,7 +92,7 @@ def first_bits(slots: NDArray[np.int64], num_bytes: int) -> NDArray[np.uint8]:
     return bits
 
 
-def _padded(bits: NDArray[np.uint8], num_bytes: int) -> NDArray[np.uint8]:
+def padded(bits: NDArray[np.uint8], num_bytes: int) -> NDArray[np.uint8]:
     """Return the bits with dead ones appended, or themselves where the size fits already."""
     if bits.shape[-1] == num_bytes:
         return bits

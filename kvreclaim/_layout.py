@@ -6,7 +6,9 @@ share blocks (the rows of a table), tokens.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +32,7 @@ class Layout(NamedTuple):
     rows: int  # rows of one table
     lengths: PerTable  # tokens
     offsets: PerTable  # slots before token 0
+    before: int  # the most of them
     pinned: PerTable = 0  # leading tokens whose blocks must stay in place
     start: int = 0  # number of the first table in `array`, where that is a part
 
@@ -84,13 +87,15 @@ def arrange(
 ) -> Layout:
     """Put the axes of an array in order: outer, shared, tokens; check lengths and offset."""
     sizes = array.shape
-    shared = [axis for axis, letter in enumerate(letters) if letter in pool.shared_axes]
-    outer = [axis for axis, letter in enumerate(letters) if letter != "t" and axis not in shared]
-    if len(sizes) > 1:
+    shared: list[int] = []
+    outer: list[int] = []
+    for axis, letter in enumerate(letters):
+        if letter != "t":
+            (shared if letter in pool.shared_axes else outer).append(axis)
+    if shared or outer:
         array = array.transpose([*outer, *shared, letters.index("t")])
-    outer_sizes = tuple(sizes[axis] for axis in outer)
-    outer_letters = "".join(letters[axis] for axis in outer)
-    rows = math.prod(sizes[axis] for axis in shared)
+    outer_sizes = tuple([sizes[axis] for axis in outer])
+    rows = math.prod([sizes[axis] for axis in shared])
     if rows == 0:
         raise ValueError(
             f"{of} must have at least one row in every axis that shares blocks; got shape "
@@ -99,51 +104,55 @@ def arrange(
     if tokens is None:
         tokens = array.shape[-1]
 
-    def per_table(name: str, value: object, maximum: int, hint: str) -> NDArray[np.int64]:
-        return _checks.as_per_table(
-            name,
-            value,
-            letters=outer_letters,
-            sizes=outer_sizes,
-            maximum=maximum,
-            hint=hint,
-            of=of,
-        )
-
     lengths_of: PerTable = tokens
     offsets: PerTable = 0
     pinned_of: PerTable = 0
-    if lengths is not None:
-        lengths_of = per_table("lengths", lengths, tokens, "write each sequence's tokens")
-    if not _checks.is_zero(offset):
-        hint = "write the slots of the first block before token 0"
-        offsets = per_table("offset", offset, pool.block_size - 1, hint)
-    if not _checks.is_zero(pinned):
-        hint = "write each sequence's leading tokens that must stay, at most its length"
-        pinned_of = per_table("pinned", pinned, tokens, hint)
-        if np.any(pinned_of > lengths_of):
-            raise ValueError(
-                "pinned must be at most the lengths; got "
-                f"{int(pinned_of.max())} pinned tokens; {hint}."
-            )
+    before = 0
+    if not (lengths is None and _checks.is_zero(offset) and _checks.is_zero(pinned)):
+        per_table = functools.partial(
+            _checks.as_per_table,
+            letters="".join(letters[axis] for axis in outer),
+            sizes=outer_sizes,
+            of=of,
+        )
+        lengths_of = _lengths(lengths, tokens, per_table)
+        offsets = _offsets(offset, pool, per_table)
+        pinned_of = _pinned(pinned, lengths_of, tokens, per_table)
+        before = offsets if isinstance(offsets, int) else int(offsets.max(initial=0))
     return Layout(
-        array=array,
-        outer_axes=len(outer),
-        packed=None,
-        tokens=tokens,
-        outer=outer_sizes,
-        rows=rows,
-        lengths=lengths_of,
-        offsets=offsets,
-        pinned=pinned_of,
+        array, len(outer), None, tokens, outer_sizes, rows, lengths_of, offsets, before, pinned_of
     )
+
+
+def _lengths(lengths: object, tokens: int, per_table: Callable[..., NDArray[np.int64]]) -> PerTable:
+    if lengths is None:
+        return tokens
+    return per_table("lengths", lengths, maximum=tokens, hint="write each sequence's tokens")
+
+
+def _offsets(
+    offset: object, pool: BlockPool, per_table: Callable[..., NDArray[np.int64]]
+) -> PerTable:
+    if _checks.is_zero(offset):
+        return 0
+    hint = "write the slots of the first block before token 0"
+    return per_table("offset", offset, maximum=pool.block_size - 1, hint=hint)
+
+
+def _pinned(
+    pinned: object, lengths: PerTable, tokens: int, per_table: Callable[..., NDArray[np.int64]]
+) -> PerTable:
+    if _checks.is_zero(pinned):
+        return 0
+    hint = "write each sequence's leading tokens that must stay, at most its length"
+    numbers = per_table("pinned", pinned, maximum=tokens, hint=hint)
+    if np.any(numbers > lengths):
+        raise ValueError(
+            f"pinned must be at most the lengths; got {int(numbers.max())} pinned tokens; {hint}."
+        )
+    return numbers
 
 
 def of_tables(values: PerTable, first: int, tables: int) -> PerTable:
     """Return the numbers of a few tables."""
     return values if isinstance(values, int) else values[first : first + tables]
-
-
-def most(offsets: PerTable) -> int:
-    """Return the largest."""
-    return offsets if isinstance(offsets, int) else int(offsets.max())

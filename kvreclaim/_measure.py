@@ -6,6 +6,8 @@ Pieces of one table are joined along its slots; a table is described once it is 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +90,17 @@ class _Piece(NamedTuple):
             else self.run + np.where(self.run == self.slots, then.run, 0),
         )
 
+    @classmethod
+    def stacked(cls, parts: list[_Piece]) -> _Piece:
+        """Return what several such pieces hold, each of other tables."""
+        if len(parts) == 1:
+            return parts[0]
+        arrays = (
+            None if some[0] is None else np.concatenate(some)
+            for some in zip(*(part[2:] for part in parts), strict=True)
+        )
+        return cls(parts[0].slots, parts[0].blocks, *arrays)  # type: ignore[arg-type]  # as in parts
+
 
 def _sum(a: NDArray[np.int64] | None, b: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
     return None if a is None or b is None else a + b
@@ -101,15 +114,34 @@ def refuse_live_beyond(layout: Layout, pool: BlockPool) -> None:
             _live(bits, layout, first, start)
 
 
-def measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) -> Tables:
+def measure(layout: Layout, pool: BlockPool, sums: RowSums | None = None) -> Iterator[Tables]:
+    """Yield what the tables of a layout hold, in order, many at a time.
+
+    Where the tables are known as unions only, the sums over their rows are given.
+    """
+    size = pool.block_size
+    numbers = num_bins(layout.tokens + layout.before, size)
+    if pool.compactor == "evacuate_rows":
+        numbers *= layout.rows if sums is None else sums.rows
+    most_tables = max(1, occupancy.PIECE // (16 * numbers))  # their histograms must stay small
+    edges = _needs_edges(layout, pool)
+    first, parts, tables = layout.start, list[_Piece](), 0
+    for start, stretch in occupancy.stretches(layout, most_tables):
+        if tables + len(stretch) > most_tables and parts:
+            yield _described(parts, layout, first, pool, sums)
+            first, parts, tables = start, [], 0
+        parts.append(_measure_stretch(layout, start, stretch, pool, edges=edges))
+        tables += len(stretch)
+    if parts:
+        yield _described(parts, layout, first, pool, sums)
+
+
+def _measure_stretch(
+    layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool, *, edges: bool
+) -> _Piece:
     """Count a stretch of whole tables that begins with table number `first` of the layout."""
-    tables, size = len(stretch), pool.block_size
-    lengths = _layout.of_tables(layout.lengths, first, tables)
-    offsets = _layout.of_tables(layout.offsets, first, tables)
-    ends = lengths + offsets
-    blocks = -(-ends // size) * (lengths > 0)
-    edges = _needs_edges(pool, lengths, blocks)
-    bins = num_bins(layout.tokens + _layout.most(offsets), size)
+    offsets = _layout.of_tables(layout.offsets, first, len(stretch))
+    bins = num_bins(layout.tokens + layout.before, pool.block_size)
     whole = functools.reduce(
         _Piece.joined,
         (
@@ -117,20 +149,32 @@ def measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) 
             for start, slots, bits in occupancy.pieces(layout, stretch, offsets, pool)
         ),
     )
-    live: NDArray[np.int64] = whole.histogram @ np.arange(bins)
-    staying = None if whole.run is None else whole.run.sum(axis=1)
     if pool.compactor == "fill":
+        live = whole.histogram @ np.arange(bins)
         staying = np.zeros_like(live)
         for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
             part = _bits.union(bits)
             staying += _bits.per_row(part & _bits.first_bits(live - start, part.shape[-1]))
-    return Tables(
+        whole = whole._replace(run=staying[:, None])
+    return whole
+
+
+def _described(
+    parts: list[_Piece], layout: Layout, first: int, pool: BlockPool, sums: RowSums | None
+) -> Tables:
+    """Describe the tables of consecutive stretches, from number `first` of the layout on."""
+    whole = _Piece.stacked(parts)
+    tables, bins = whole.histogram.shape
+    lengths = _layout.of_tables(layout.lengths, first, tables)
+    ends = lengths + _layout.of_tables(layout.offsets, first, tables)
+    live: NDArray[np.int64] = whole.histogram @ np.arange(bins)
+    found = Tables(
         tables=tables,
         rows=layout.rows,
-        slots=whole.blocks * size,
+        slots=whole.blocks * pool.block_size,
         lengths=lengths,
         ends=ends,
-        blocks=blocks,
+        blocks=-(-ends // pool.block_size) * (lengths > 0),
         histogram=whole.histogram,
         live=live,
         live_entries=live if whole.row_live is None else whole.row_live.sum(axis=1),
@@ -138,8 +182,9 @@ def measure(layout: Layout, first: int, stretch: NDArray[Any], pool: BlockPool) 
         row_blocks=whole.row_blocks,
         first=whole.first,
         last=whole.last,
-        staying=staying,
+        staying=None if whole.run is None else whole.run.sum(axis=1),
     )
+    return found if sums is None else sums.put_into(found, first - layout.start)
 
 
 def _measure_piece(
@@ -152,8 +197,12 @@ def _measure_piece(
     edges: bool,
 ) -> _Piece:
     rows = bits.shape[1]
-    occupied = _bits.per_block(live, slots, pool.block_size)
-    piece = _Piece(slots, occupied.shape[1], _histograms(occupied, bins))
+    if pool.block_size == 1 and slots and not edges:  # a block is a token: no need to list them
+        kept = _bits.per_row(live)
+        piece = _Piece(slots, slots, np.stack([slots - kept, kept], axis=1))
+    else:
+        occupied = _bits.per_block(live, slots, pool.block_size)
+        piece = _Piece(slots, occupied.shape[1], _histograms(occupied, bins))
     if rows > 1:
         piece = piece._replace(row_live=_bits.per_row(bits))
         if pool.compactor == "evacuate_rows":
@@ -198,17 +247,31 @@ def num_bins(slots: int, block_size: int) -> int:
 
 
 def _histograms(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
-    """Count the values of each row."""
-    tables = values.shape[0]
-    if tables == 1:
-        return np.bincount(values[0], minlength=bins).reshape(1, bins)
-    row = np.arange(0, tables * bins, bins)
-    return np.bincount((values + row[:, None]).ravel(), minlength=tables * bins).reshape(-1, bins)
+    """Count the values of each row; where there are many, two at a time."""
+    tables, blocks = values.shape
+    pairs = bins * bins
+    if blocks < 4 * pairs or tables * pairs > 1 << 16 or values.dtype != np.uint8:
+        if tables == 1:
+            return np.bincount(values[0], minlength=bins).reshape(1, bins)
+        row = np.arange(0, tables * bins, bins)
+        flat = (values + row[:, None]).ravel()
+        return np.bincount(flat, minlength=tables * bins).reshape(tables, bins)
+    two = values[:, : blocks // 2 * 2].view(np.uint16)
+    row = np.arange(0, tables * pairs, pairs, dtype=np.uint16)
+    two = (two & 0xFF) * np.uint16(bins) + (two >> 8) + row[:, None]
+    of_pairs = np.bincount(two.ravel(), minlength=tables * pairs).reshape(tables, bins, bins)
+    numbers: NDArray[np.int64] = of_pairs.sum(axis=1) + of_pairs.sum(axis=2)
+    if blocks % 2:
+        numbers[np.arange(tables), values[:, -1]] += 1
+    return numbers
 
 
-def _needs_edges(pool: BlockPool, lengths: PerTable, blocks: PerTable) -> bool:
+def _needs_edges(layout: Layout, pool: BlockPool) -> bool:
     """Return whether it matters which of a table's blocks are empty, not only how many."""
     if pool.frees in ("back", "front"):
         return True
-    partial = blocks * pool.block_size != lengths  # a block at a border is not wholly written
-    return pool.frees == "any" and (partial if isinstance(partial, bool) else bool(partial.any()))
+    here = math.prod(layout.array.shape[: layout.outer_axes])
+    lengths = _layout.of_tables(layout.lengths, layout.start, here)
+    begins = _layout.of_tables(layout.offsets, layout.start, here)
+    partial = ((begins != 0) | (lengths % pool.block_size != 0)) & (lengths != 0)
+    return pool.frees == "any" and bool(np.any(partial))  # a block is not wholly written

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import occupancy
 from kvreclaim._layout import Layout, PerTable
-from kvreclaim._measure import RowSums, Tables, measure, num_bins
+from kvreclaim._measure import RowSums, Tables, measure
+from kvreclaim._open_tables import united, worth_uniting
 from kvreclaim.pool import BlockPool
 
 _PINNED: Final = (
@@ -57,14 +57,11 @@ class Tally:
         self._add(layout, self.pool, sums)
 
     def _add(self, layout: Layout, pool: BlockPool, sums: RowSums | None = None) -> None:
-        bins = num_bins(layout.tokens + pool.block_size, pool.block_size)
-        if pool.compactor == "evacuate_rows":
-            bins *= layout.rows if sums is None else sums.rows
-        most_tables = occupancy.PIECE // (8 * bins)  # their histograms must stay small
-        for first, stretch in occupancy.stretches(layout, most_tables):
-            found = measure(layout, first, stretch, pool)
-            if sums is not None:
-                found = sums.put_into(found, first - layout.start)
+        if sums is None and worth_uniting(layout, pool):
+            for table in united(layout, pool):
+                self._add(table.unions(), pool, table.sums())
+            return
+        for found in measure(layout, pool, sums):
             self._add_tables(found, pool)
 
     def add_pinned(self, layout: Layout, pinned: NDArray[np.int64]) -> None:
@@ -84,12 +81,14 @@ class Tally:
                 tokens=border,
                 lengths=np.minimum(lengths[some], border),
                 offsets=offsets[some],
+                before=offset,
             )
             after = part._replace(
                 array=part.array[..., border:],
                 tokens=layout.tokens - border,
                 lengths=np.maximum(lengths[some] - border, 0),
                 offsets=0 if border else offsets[some],
+                before=0 if border else offset,
             )
             if border:
                 self._add_held(before)

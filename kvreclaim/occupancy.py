@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _bits, _layout
+from kvreclaim import _bits
 from kvreclaim._layout import Layout, PerTable
 from kvreclaim.pool import BlockPool
 
@@ -51,11 +51,11 @@ def pieces(
     """Yield (first slot, slots, bits) of whole tables together, or of one table piece by piece.
 
     The bits are of shape (tables, rows, bytes); slots count from the start of the first block, and
-    those before token 0 are dead.
+    those before token 0, or behind the last one, are dead.
     """
     tables, rows = len(stretch), layout.rows
-    before = _layout.most(offsets)
-    slots = layout.tokens + before
+    before = offsets if isinstance(offsets, int) else int(offsets.max())
+    slots = layout.tokens + layout.before
     step = slots
     if tables == 1 and slots * rows > PIECE:
         unit = pool.block_size if layout.packed is None else math.lcm(pool.block_size, 8)
@@ -63,7 +63,8 @@ def pieces(
     for start in range(0, max(slots, 1), max(step, 1)):
         stop = min(start + step, slots)
         if layout.packed is None or before:
-            part = _tokens(layout, stretch, max(start - before, 0), stop - before)
+            end = min(stop - before, layout.tokens)
+            part = _tokens(layout, stretch, min(max(start - before, 0), end), end)
             part = part.reshape(tables, rows, part.shape[-1])
             if start < before:
                 part = _shifted(part, offsets, stop - start)
@@ -71,7 +72,12 @@ def pieces(
         else:
             bits = _packed_bytes(layout, stretch, start // 8, -(-stop // 8))
             bits = bits.reshape(tables, rows, bits.shape[-1])
-        yield start, stop - start, bits
+        yield start, stop - start, _bits.padded(bits, -(-(stop - start) // 8))
+
+
+def row_bits(layout: Layout, part: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bits of whole rows, as many axes as came."""
+    return _bits.pack(part) if layout.packed is None else _packed_bytes(layout, part, 0, None)
 
 
 def _tokens(layout: Layout, stretch: NDArray[Any], start: int, stop: int) -> NDArray[np.bool_]:
@@ -82,7 +88,7 @@ def _tokens(layout: Layout, stretch: NDArray[Any], start: int, stop: int) -> NDA
 
 
 def _packed_bytes(
-    layout: Layout, stretch: NDArray[np.uint8], start: int, stop: int
+    layout: Layout, stretch: NDArray[np.uint8], start: int, stop: int | None
 ) -> NDArray[np.uint8]:
     bits = np.ascontiguousarray(stretch[..., start:stop])
     return _bits.reverse(bits) if layout.packed == "little" else bits

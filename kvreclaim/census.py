@@ -7,10 +7,11 @@ the sum of their censuses, exactly.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks, _layout
 from kvreclaim._measure import refuse_live_beyond
+from kvreclaim._one_table import count_table, is_one_table
 from kvreclaim._stream import tally_rows
 from kvreclaim._tally import Tally
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
@@ -170,7 +172,7 @@ class Census:
         """Return the census of both sets of sequences together."""
         if not isinstance(other, Census):
             return NotImplemented
-        return merge((self, other))
+        return _sum((self, other))
 
     def __radd__(self, other: object) -> Census:
         """Let `sum` begin with 0."""
@@ -238,39 +240,51 @@ def merge(censuses: Iterable[Census]) -> Census:
         )
     for part in parts:
         require_census(part)
-    pool = parts[0].pool
-    rows = 0
-    for part in parts:
-        if part.pool != pool:
+    return _sum(parts)
+
+
+_SUMMED: Final = tuple(
+    field.name
+    for field in attrs.fields(Census)
+    if field.name not in ("pool", "rows_per_table", "counts", "movable")
+)
+_counts_of: Final = operator.attrgetter("counts")
+_movable_of: Final = operator.attrgetter("movable")
+_summed_of: Final = operator.attrgetter(*_SUMMED)
+
+
+def _sum(parts: Sequence[Census]) -> Census:
+    pool, rows = parts[0].pool, parts[0].rows_per_table
+    for part in parts[1:]:
+        if part.pool is not pool and part.pool != pool:
             raise ValueError(
                 f"censuses must be of one pool to be added; got {_difference(pool, part.pool)}; "
                 "take both under the same pool."
             )
-        if part.rows_per_table and rows and part.rows_per_table != rows:
-            raise ValueError(
-                f"censuses must have tables of one number of rows to be added; got {rows} and "
-                f"{part.rows_per_table} rows per table; report them side by side instead."
-            )
-        rows = rows or part.rows_per_table
+        if part.rows_per_table != rows:
+            if part.rows_per_table and rows:
+                raise ValueError(
+                    "censuses must have tables of one number of rows to be added; got "
+                    f"{rows} and {part.rows_per_table} rows per table; report them side by side "
+                    "instead."
+                )
+            rows = rows or part.rows_per_table
+    added = _added_two if len(parts) == 2 else _added  # noqa: PLR2004  # a + b
     return Census(
         pool=pool,
         rows_per_table=rows,
-        num_tables=sum(part.num_tables for part in parts),
-        num_entries=sum(part.num_entries for part in parts),
-        num_live_entries=sum(part.num_live_entries for part in parts),
-        num_tokens=sum(part.num_tokens for part in parts),
-        counts=tuple(map(sum, zip(*(part.counts for part in parts), strict=True))),
-        num_freed_blocks=sum(part.num_freed_blocks for part in parts),
-        num_held_tokens=sum(part.num_held_tokens for part in parts),
-        num_packed_blocks=sum(part.num_packed_blocks for part in parts),
-        num_floor_blocks=sum(part.num_floor_blocks for part in parts),
-        num_moved_entries=sum(part.num_moved_entries for part in parts),
-        movable=tuple(map(sum, zip(*(part.movable for part in parts), strict=True))),
-        num_pinned_blocks=sum(part.num_pinned_blocks for part in parts),
-        num_pinned_tokens=sum(part.num_pinned_tokens for part in parts),
-        num_pinned_live_tokens=sum(part.num_pinned_live_tokens for part in parts),
-        num_pinned_live_entries=sum(part.num_pinned_live_entries for part in parts),
+        counts=tuple(added(*map(_counts_of, parts))),
+        movable=tuple(added(*map(_movable_of, parts))),
+        **dict(zip(_SUMMED, added(*map(_summed_of, parts)))),  # noqa: B905  # strict takes time
     )
+
+
+def _added(*tuples: tuple[int, ...]) -> Iterator[int]:
+    """Return the sums of what stands at the same places."""
+    return map(sum, zip(*tuples, strict=True))
+
+
+_added_two: Final = functools.partial(map, operator.add)  # three times as fast
 
 
 def _difference(a: BlockPool, b: BlockPool) -> str:
@@ -507,6 +521,8 @@ def usable_blocks(census: Census) -> int:
 
 
 def _count(layout: _layout.Layout, pool: BlockPool) -> Census:
+    if is_one_table(layout, pool):
+        return Census(pool=pool, **count_table(layout, pool))
     tally = Tally(pool)
     if isinstance(layout.pinned, int):
         tally.add(layout)

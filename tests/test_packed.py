@@ -8,12 +8,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import Case, cases
 
-from kvreclaim import occupancy, take_census, take_census_packed
+from kvreclaim import BlockPool, occupancy, take_census, take_census_packed
 from kvreclaim.census import take_census_of_rows
 
 
@@ -30,6 +30,15 @@ def test_equals_the_census_of_the_booleans(
     assert census == take_census(case.keep, case.pool, **case.said)
 
 
+# numpy.unpackbits pads an empty array with whatever is there
+@example(
+    Case(
+        np.zeros((0, 1, 2), np.bool_),
+        BlockPool(12, shared_axes=""),
+        {"axes": "thl", "offset": np.array([[10, 7]])},
+    ),
+    1,
+)
 @given(cases(), st.sampled_from([1, 64, 500, 1 << 20]))
 def test_rows_that_arrive_one_after_another_make_the_same_census(case: Case, piece: int) -> None:
     axis = case.said["axes"].index("t")

@@ -1,0 +1,110 @@
+"""The counting of bits and blocks, each way that it is done, against plain loops."""
+
+from __future__ import annotations
+
+import random
+from unittest import mock
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from strategies import Case, cases
+
+from kvreclaim import BlockPool, _bits, _measure, occupancy, take_census
+from kvreclaim import _open_tables as open_tables
+from kvreclaim import census as counting
+
+BLOCK_SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 100, 120, 128, 192, 256]
+LARGE_BLOCKS = [257, 264, 320, 384, 448, 512, 576, 1024, 4096]
+
+
+def some_bits(rng: np.random.Generator, *shape: int) -> NDArray[np.bool_]:
+    """Return a mask with empty, full and mixed stretches, so that every count occurs."""
+    density = np.repeat(
+        rng.choice([0.0, 0.1, 0.5, 0.9, 1.0], (*shape[:-1], -(-shape[-1] // 40))), 40
+    )
+    density = density.reshape(*shape[:-1], -1)[..., : shape[-1]]
+    return rng.random(shape) < density
+
+
+@pytest.mark.parametrize("block_size", BLOCK_SIZES + LARGE_BLOCKS)
+@pytest.mark.parametrize("tokens", [1, 8, 129, 4096, 5001])
+def test_per_block_counts_each_block(block_size: int, tokens: int) -> None:
+    keep = some_bits(np.random.default_rng(tokens), 2, 3, tokens)
+    expected = [
+        [
+            [int(row[start : start + block_size].sum()) for start in range(0, tokens, block_size)]
+            for row in rows
+        ]
+        for rows in keep
+    ]
+    assert _bits.per_block(_bits.pack(keep), tokens, block_size).tolist() == expected
+
+
+def test_a_full_block_of_any_number_of_words_is_counted_in_full() -> None:
+    for block_size in range(1, 2100):
+        bits = _bits.pack(np.ones((1, 2 * block_size), np.bool_))
+        assert _bits.per_block(bits, 2 * block_size, block_size).tolist() == [[block_size] * 2]
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(0, 400),
+    st.integers(1, 9),
+    st.sampled_from(["uint8", "uint16", "int64"]),
+    st.randoms(use_true_random=False),
+)
+def test_histograms_count_the_values_of_each_row(
+    tables: int,
+    blocks: int,
+    bins: int,
+    dtype: str,
+    rng: random.Random,
+) -> None:
+    rows = [[rng.randrange(bins) for _ in range(blocks)] for _ in range(tables)]
+    values = np.array(rows, dtype).reshape(tables, blocks)
+    expected = [[row.count(value) for value in range(bins)] for row in rows]
+    assert _measure._histograms(values, bins).tolist() == expected
+
+
+@pytest.mark.parametrize("blocks", [1155, 1156, 1157, 5000, 5001])
+@pytest.mark.parametrize("tables", [1, 3, 226, 227, 300])
+def test_histograms_of_blocks_of_16_on_both_sides_of_the_limits(blocks: int, tables: int) -> None:
+    values = np.random.default_rng(blocks).integers(0, 17, (tables, blocks), np.uint8)
+    values[:, -1] = 16
+    expected = [[int((row == value).sum()) for value in range(17)] for row in values]
+    assert _measure._histograms(values, 17).tolist() == expected
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("tokens", [2400, 2401, 2408, 2415])
+def test_long_tables_equal_the_oracle(block_size: int, tokens: int) -> None:
+    keep = some_bits(np.random.default_rng(tokens), 2, tokens)
+    pool = BlockPool(block_size, shared_axes="")
+    expected = oracle.census(keep.tolist(), pool, shape=keep.shape)
+    assert take_census(keep, pool).to_dict()["counts"] == list(expected["counts"])
+    for part in keep:
+        alone = oracle.census(part.tolist(), pool, shape=part.shape)
+        assert take_census(part, pool).to_dict()["counts"] == list(alone["counts"])
+
+
+@given(cases())
+def test_one_table_is_counted_alike_in_integers_and_in_arrays(case: Case) -> None:
+    census = take_census(case.keep, case.pool, **case.said)
+    with mock.patch.object(counting, "is_one_table", return_value=False):
+        assert take_census(case.keep, case.pool, **case.said) == census
+
+
+@given(cases(), st.sampled_from([1, 20, 1 << 20]))
+def test_rows_united_first_or_not_make_the_same_census(case: Case, piece: int) -> None:
+    """One after another in memory, each with its own piece of the table, or all columns at once."""
+    census = take_census(case.keep, case.pool, **case.said)
+    keep = np.ascontiguousarray(np.moveaxis(case.keep, case.said["axes"].index("t"), -1))
+    said = case.said | {"axes": case.said["axes"].replace("t", "") + "t"}
+    with mock.patch.object(occupancy, "PIECE", piece):
+        assert take_census(keep, case.pool, **said) == census
+        with mock.patch.object(open_tables, "_MOST_BYTES", -1):
+            assert take_census(keep, case.pool, **said) == census

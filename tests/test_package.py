@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import inspect
 import json
@@ -113,12 +114,37 @@ def fresh(code: str) -> str:
 HEAVY = ("scipy", "torch", "pandas", "matplotlib", "hypothesis", "pyarrow", "jax", "dask")
 
 
-def test_importing_loads_numpy_and_attrs_only() -> None:
+def test_importing_all_of_it_loads_numpy_and_attrs_only() -> None:
     shown = fresh(
-        "import sys, kvreclaim; "
+        "import sys; from kvreclaim import *; "
         f"print([name for name in {HEAVY!r} if name in sys.modules], 'numpy' in sys.modules)"
     )
     assert shown == "[] True"
+
+
+def test_a_name_is_found_where_a_type_checker_finds_it() -> None:
+    tree = ast.parse(Path(kvreclaim.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    seen = {
+        alias.name: node.module for node in imports for alias in node.names if alias.asname is None
+    }
+    found = {name: f"kvreclaim.{home}" for name, home in kvreclaim._HOMES.items()}
+    assert seen == found | dict.fromkeys(MODULES, "kvreclaim")
+    assert set(seen) == set(kvreclaim.__all__)
+
+
+def test_importing_alone_loads_no_part_and_every_name_is_listed() -> None:
+    shown = fresh(
+        "import sys, kvreclaim; print('numpy' in sys.modules, "
+        "set(kvreclaim.__all__) <= set(dir(kvreclaim)), kvreclaim.masks.__name__)"
+    )
+    assert shown == "False True kvreclaim.masks"
+
+
+def test_an_absent_name_is_an_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="module 'kvreclaim' has no attribute 'take_sensus'"):
+        getattr(kvreclaim, "take_sensus")  # noqa: B009  # a type checker knows that it is absent
+    assert not hasattr(kvreclaim, "nothing")
 
 
 def test_measuring_loads_nothing_more() -> None:
@@ -132,7 +158,7 @@ def test_measuring_loads_nothing_more() -> None:
 
 def test_third_party_modules_are_the_declared_ones() -> None:
     shown = fresh(
-        "import json, sys; before = set(sys.modules); import kvreclaim; "
+        "import json, sys; before = set(sys.modules); from kvreclaim import *; "
         "roots = {name.partition('.')[0] for name in set(sys.modules) - before}; "
         "print(json.dumps(sorted(roots - set(sys.stdlib_module_names))))"
     )

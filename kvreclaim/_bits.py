@@ -20,6 +20,14 @@ _REVERSED: Final = np.packbits(
     np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)[:, ::-1], axis=-1
 )[:, 0]
 
+_GROUPS: Final = {  # a byte -> the bits set in each half, or each quarter, as one word
+    size: np.unpackbits(np.arange(256, dtype=np.uint8))
+    .reshape(256, 8 // size, size)
+    .sum(axis=-1, dtype=np.uint8)
+    .view(f"u{8 // size}")[:, 0]
+    for size in (4, 2)
+}
+
 
 def pack(keep: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the bits of a mask along its last axis, contiguous whatever the layout of the mask."""
@@ -44,17 +52,26 @@ def union(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def per_block(bits: NDArray[np.uint8], num_slots: int, block_size: int) -> NDArray[Any]:
     """Return how many of the bits of each block are set; unwritten slots are not.
 
-    Blocks of whole bytes are counted a machine word at a time. What is left to add, `sum` over a
-    short last axis does slowest; a few words are added as arrays, many by `numpy.einsum`.
+    Blocks of whole bytes are counted a machine word at a time, others by halves or quarters of a
+    byte, or bit by bit. What is left to add, `sum` over a short last axis does slowest; a few parts
+    are added as arrays, many by `numpy.einsum`.
     """
     blocks = -(-num_slots // block_size)
+    if blocks <= 1:
+        return per_row(bits)[..., None][..., :blocks]
+    live: NDArray[Any]
     if block_size % 8 == 0:
         word = math.gcd(block_size // 8, 8)
-        words = padded(bits, blocks * block_size // 8).view(f"u{word}")
-        live: NDArray[Any] = np.bitwise_count(words)
         parts = block_size // 8 // word
+        live = np.bitwise_count(padded(bits, blocks * block_size // 8).view(f"u{word}"))
     else:
-        live, parts = np.unpackbits(bits, axis=-1, count=blocks * block_size), block_size
+        group = math.gcd(block_size, 8)
+        parts = block_size // group
+        if group == 1 or parts >= _MANY_PARTS:
+            live, parts = np.unpackbits(bits, axis=-1, count=blocks * block_size), block_size
+        else:
+            whole = padded(bits, -(-blocks * block_size // 8))
+            live = _GROUPS[group].take(whole).view(np.uint8)[..., : blocks * parts]
     if parts > 1:
         if block_size > np.iinfo(np.uint8).max:
             live = live.astype(np.uint16)
@@ -86,7 +103,7 @@ def first_bits(slots: NDArray[np.int64], num_bytes: int) -> NDArray[np.uint8]:
     """Return rows of bits whose first ``slots[i]`` are set, or all or none where out of range."""
     slots = np.clip(slots, 0, num_bytes * 8)
     whole = slots >> 3
-    bits = np.negative((np.arange(num_bytes) < whole[:, None]).view(np.uint8))
+    bits = np.negative((np.arange(num_bytes, dtype=np.int32) < whole[:, None]).view(np.uint8))
     cut = np.flatnonzero(whole < num_bytes)
     bits[cut, whole[cut]] = _FIRST_BITS[slots[cut] & 7]
     return bits

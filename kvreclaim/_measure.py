@@ -6,6 +6,7 @@ Pieces of one table are joined along its slots; a table is described once it is 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -108,7 +109,7 @@ def _sum(a: NDArray[np.int64] | None, b: NDArray[np.int64] | None) -> NDArray[np
 
 def refuse_live_beyond(layout: Layout, pool: BlockPool) -> None:
     """Refuse a mask that keeps a token beyond the length of its table."""
-    for first, stretch in occupancy.stretches(layout, layout.num_tables):
+    for first, stretch in occupancy.stretches(layout, occupancy.tables_at_once(layout, pool)):
         offsets = _layout.of_tables(layout.offsets, first, len(stretch))
         for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
             _live(bits, layout, first, start)
@@ -123,10 +124,12 @@ def measure(layout: Layout, pool: BlockPool, sums: RowSums | None = None) -> Ite
     numbers = num_bins(layout.tokens + layout.before, size)
     if pool.compactor == "evacuate_rows":
         numbers *= layout.rows if sums is None else sums.rows
-    most_tables = max(1, occupancy.PIECE // (16 * numbers))  # their histograms must stay small
+    numbers += 2 * layout.rows
+    most_tables = max(1, occupancy.PIECE // (32 * numbers))  # what is known of each stays small
     edges = _needs_edges(layout, pool)
     first, parts, tables = layout.start, list[_Piece](), 0
-    for start, stretch in occupancy.stretches(layout, most_tables):
+    at_once = min(most_tables, occupancy.tables_at_once(layout, pool))
+    for start, stretch in occupancy.stretches(layout, at_once):
         if tables + len(stretch) > most_tables and parts:
             yield _described(parts, layout, first, pool, sums)
             first, parts, tables = start, [], 0
@@ -142,17 +145,19 @@ def _measure_stretch(
     """Count a stretch of whole tables that begins with table number `first` of the layout."""
     offsets = _layout.of_tables(layout.offsets, first, len(stretch))
     bins = num_bins(layout.tokens + layout.before, pool.block_size)
-    whole = functools.reduce(
-        _Piece.joined,
-        (
-            _measure_piece(bits, slots, _live(bits, layout, first, start), pool, bins, edges=edges)
-            for start, slots, bits in occupancy.pieces(layout, stretch, offsets, pool)
-        ),
-    )
+
+    def count(start: int, slots: int, bits: NDArray[np.uint8]) -> _Piece:
+        live = _live(bits, layout, first, start)
+        return _measure_piece(bits, slots, live, pool, bins, edges=edges)
+
+    pieces = occupancy.pieces(layout, stretch, offsets, pool)
+    one = next(pieces)
+    whole = functools.reduce(_Piece.joined, itertools.starmap(count, pieces), count(*one))
     if pool.compactor == "fill":
         live = whole.histogram @ np.arange(bins)
         staying = np.zeros_like(live)
-        for start, _, bits in occupancy.pieces(layout, stretch, offsets, pool):
+        again = [one] if one[1] == whole.slots else occupancy.pieces(layout, stretch, offsets, pool)
+        for start, _, bits in again:
             part = _bits.union(bits)
             staying += _bits.per_row(part & _bits.first_bits(live - start, part.shape[-1]))
         whole = whole._replace(run=staying[:, None])

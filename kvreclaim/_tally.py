@@ -172,7 +172,8 @@ def _drop_empty(histogram: NDArray[np.int64], blocks: PerTable) -> None:
 def _smallest(histogram: NDArray[np.int64], how_many: PerTable) -> NDArray[np.int64]:
     """Return the histogram, over all tables, of the ``how_many[i]`` smallest values of table i."""
     most = how_many if isinstance(how_many, int) else how_many[:, None]
-    up_to: NDArray[np.int64] = np.minimum(histogram.cumsum(axis=1), most).sum(axis=0)
+    running = histogram.cumsum(axis=1)
+    up_to: NDArray[np.int64] = np.minimum(running, most, out=running).sum(axis=0)
     up_to[1:] -= up_to[:-1].copy()
     return up_to
 

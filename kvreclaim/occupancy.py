@@ -20,10 +20,24 @@ from kvreclaim.pool import BlockPool
 PIECE: Final = 1 << 20
 """Tokens read at a time: keeps the temporaries in cache and the extra memory constant."""
 
+_BLOCKS: Final = 8  # smaller blocks make smaller pieces: each costs eight bytes for a while
+_PACKED: Final = 4  # packed bits make larger ones: each token costs an eighth of a byte
+
+
+def tokens_at_once(layout: Layout, pool: BlockPool) -> int:
+    """Return how many tokens of a layout, of all rows together, make a piece."""
+    stay_packed = layout.packed is not None and not layout.before and pool.block_size % 8 == 0
+    most = PIECE * _PACKED if stay_packed else PIECE
+    return most if pool.block_size == 1 else min(most, PIECE * pool.block_size // _BLOCKS)
+
+
+def tables_at_once(layout: Layout, pool: BlockPool) -> int:
+    """Return how many tables make a piece, at least one."""
+    return max(1, tokens_at_once(layout, pool) // max(layout.rows * layout.tokens, 1))
+
 
 def stretches(layout: Layout, most_tables: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the number of a first table, and whole tables of about a piece, or just that one."""
-    most_tables = max(1, min(most_tables, PIECE // max(layout.rows * layout.tokens, 1)))
+    """Yield the number of a first table, and so many whole tables, or a few less."""
     first, outer = layout.start, layout.outer_axes
     for part in _split(layout.array, outer, most_tables):
         tables = math.prod(part.shape[:outer])
@@ -56,10 +70,10 @@ def pieces(
     tables, rows = len(stretch), layout.rows
     before = offsets if isinstance(offsets, int) else int(offsets.max())
     slots = layout.tokens + layout.before
-    step = slots
-    if tables == 1 and slots * rows > PIECE:
+    step, most = slots, tokens_at_once(layout, pool)
+    if tables == 1 and slots * rows > most:
         unit = pool.block_size if layout.packed is None else math.lcm(pool.block_size, 8)
-        step = max(1, PIECE // (rows * unit)) * unit
+        step = max(1, most // (rows * unit)) * unit
     for start in range(0, max(slots, 1), max(step, 1)):
         stop = min(start + step, slots)
         if layout.packed is None or before:

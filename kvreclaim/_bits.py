@@ -13,20 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ALL_SET: Final = 0xFF
+_HALF_BYTE: Final = 4
 _MANY_PARTS: Final = 8  # from here on einsum is the faster sum
 _LEADING_ONES: Final = np.array([8 - (byte ^ _ALL_SET).bit_length() for byte in range(256)])
 _FIRST_BITS: Final = np.array([0xFF00 >> bits & _ALL_SET for bits in range(8)], np.uint8)
 _REVERSED: Final = np.packbits(
     np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)[:, ::-1], axis=-1
 )[:, 0]
-
-_GROUPS: Final = {  # a byte -> the bits set in each half, or each quarter, as one word
-    size: np.unpackbits(np.arange(256, dtype=np.uint8))
-    .reshape(256, 8 // size, size)
-    .sum(axis=-1, dtype=np.uint8)
-    .view(f"u{8 // size}")[:, 0]
-    for size in (4, 2)
-}
 
 
 def pack(keep: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -52,9 +45,8 @@ def union(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def per_block(bits: NDArray[np.uint8], num_slots: int, block_size: int) -> NDArray[Any]:
     """Return how many of the bits of each block are set; unwritten slots are not.
 
-    Blocks of whole bytes are counted a machine word at a time, others by halves or quarters of a
-    byte, or bit by bit. What is left to add, `sum` over a short last axis does slowest; a few parts
-    are added as arrays, many by `numpy.einsum`.
+    Blocks of whole bytes are counted a machine word at a time, two blocks that share a byte a byte
+    at a time, others bit by bit.
     """
     blocks = -(-num_slots // block_size)
     if blocks <= 1:
@@ -62,25 +54,41 @@ def per_block(bits: NDArray[np.uint8], num_slots: int, block_size: int) -> NDArr
     live: NDArray[Any]
     if block_size % 8 == 0:
         word = math.gcd(block_size // 8, 8)
-        parts = block_size // 8 // word
-        live = np.bitwise_count(padded(bits, blocks * block_size // 8).view(f"u{word}"))
+        words = padded(bits, blocks * block_size // 8).view(f"u{word}")
+        live = np.bitwise_count(words)
+    elif block_size % 8 == _HALF_BYTE:
+        return _per_pair(bits, -(-blocks // 2), block_size)[..., :blocks]
     else:
-        group = math.gcd(block_size, 8)
-        parts = block_size // group
-        if group == 1 or parts >= _MANY_PARTS:
-            live, parts = np.unpackbits(bits, axis=-1, count=blocks * block_size), block_size
-        else:
-            whole = padded(bits, -(-blocks * block_size // 8))
-            live = _GROUPS[group].take(whole).view(np.uint8)[..., : blocks * parts]
-    if parts > 1:
-        if block_size > np.iinfo(np.uint8).max:
-            live = live.astype(np.uint16)
-        live = live.reshape(*bits.shape[:-1], blocks, parts)
-        if parts < _MANY_PARTS:
-            live = functools.reduce(np.add, np.moveaxis(live, -1, 0))
-        else:
-            live = np.asarray(np.einsum("...i->...", live))
-    return live
+        live = np.unpackbits(bits, axis=-1, count=blocks * block_size)
+    parts = live.shape[-1] // blocks
+    if parts == 1:
+        return live
+    return _sums(live.reshape(*bits.shape[:-1], blocks, parts), block_size)
+
+
+def _per_pair(bits: NDArray[np.uint8], pairs: int, block_size: int) -> NDArray[Any]:
+    """Count pairs of blocks, of which one ends and one begins in the middle of a byte."""
+    middle = block_size // 8
+    size = 2 * middle + 1
+    bits = padded(bits, pairs * size).reshape(*bits.shape[:-1], pairs, size)
+    live = np.bitwise_count(bits)
+    shared = bits[..., middle]
+    first: NDArray[Any] = np.bitwise_count(shared >> _HALF_BYTE)
+    second: NDArray[Any] = np.bitwise_count(shared & (1 << _HALF_BYTE) - 1)
+    if middle:
+        first = first + _sums(live[..., :middle], block_size)
+        second = second + _sums(live[..., middle + 1 :], block_size)
+    both = np.stack([first, second], axis=-1)
+    return both.reshape(*bits.shape[:-2], 2 * pairs)
+
+
+def _sums(parts: NDArray[Any], block_size: int) -> NDArray[Any]:
+    """Add along the last axis: a few parts as arrays, many by einsum; `sum` is slower by far."""
+    if block_size > np.iinfo(np.uint8).max:
+        parts = parts.astype(np.uint16)
+    if parts.shape[-1] < _MANY_PARTS:
+        return functools.reduce(np.add, np.moveaxis(parts, -1, 0))
+    return np.asarray(np.einsum("...i->...", parts))
 
 
 def per_row(bits: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -127,6 +127,8 @@ def measure(layout: Layout, pool: BlockPool, sums: RowSums | None = None) -> Ite
     numbers += 2 * layout.rows
     most_tables = max(1, occupancy.PIECE // (32 * numbers))  # what is known of each stays small
     edges = _needs_edges(layout, pool)
+    if layout.array.size > occupancy.PIECE:
+        occupancy.keep_freed_memory()
     first, parts, tables = layout.start, list[_Piece](), 0
     at_once = min(most_tables, occupancy.tables_at_once(layout, pool))
     for start, stretch in occupancy.stretches(layout, at_once):
@@ -255,7 +257,7 @@ def _histograms(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
     """Count the values of each row; where there are many, two at a time."""
     tables, blocks = values.shape
     pairs = bins * bins
-    if blocks < 4 * pairs or tables * pairs > 1 << 16 or values.dtype != np.uint8:
+    if blocks < 3 * pairs or tables * pairs > 1 << 16 or values.dtype != np.uint8:
         if tables == 1:
             return np.bincount(values[0], minlength=bins).reshape(1, bins)
         row = np.arange(0, tables * bins, bins)

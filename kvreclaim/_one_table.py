@@ -34,12 +34,16 @@ def is_one_table(layout: Layout, pool: BlockPool) -> bool:
 def count_table(layout: Layout, pool: BlockPool) -> dict[str, Any]:
     """Return the fields of the census of one table, but for its pool."""
     size, rows, tokens = pool.block_size, layout.rows, layout.tokens
-    bits = _bits.pack(layout.array.reshape(rows, tokens))
-    occupied = _bits.per_block(bits[0] if rows == 1 else _bits.union(bits), tokens, size)
+    row_live = None
+    if rows == 1:
+        bits = np.packbits(layout.array)
+    else:
+        of_rows = _bits.pack(layout.array.reshape(rows, tokens))
+        bits, row_live = _bits.union(of_rows), _bits.per_row(of_rows).tolist()
+    occupied = _bits.per_block(bits, tokens, size)
     counts = np.bincount(occupied, minlength=size + 1).tolist()
     live = live_entries = fullest = sum(map(operator.mul, counts, itertools.count()))
-    if rows > 1:
-        row_live = _bits.per_row(bits).tolist()
+    if row_live is not None:
         live_entries, fullest = sum(row_live), max(row_live)
 
     freed, freed_tokens = 0, 0

@@ -96,7 +96,7 @@ def worth_uniting(layout: Layout, pool: BlockPool) -> bool:
     rows, tokens = layout.rows, layout.tokens
     kept = tokens // 8
     if pool.compactor == "evacuate_rows":
-        kept = tokens // pool.block_size * 8
+        kept = tokens // pool.block_size * 32
     return (
         rows > 1
         and rows * tokens > occupancy.PIECE

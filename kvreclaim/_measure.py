@@ -281,4 +281,5 @@ def _needs_edges(layout: Layout, pool: BlockPool) -> bool:
     lengths = _layout.of_tables(layout.lengths, layout.start, here)
     begins = _layout.of_tables(layout.offsets, layout.start, here)
     partial = ((begins != 0) | (lengths % pool.block_size != 0)) & (lengths != 0)
-    return pool.frees == "any" and bool(np.any(partial))  # a block is not wholly written
+    some = partial if isinstance(partial, bool) else bool(partial.any())
+    return pool.frees == "any" and some  # a block is not wholly written

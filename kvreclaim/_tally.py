@@ -117,7 +117,7 @@ class Tally:
         lengths, blocks, histogram = found.lengths, found.blocks, found.histogram
         _drop_empty(histogram, found.slots // size - blocks)  # behind the end of a shorter table
         live, live_entries = _one(found.live), _one(found.live_entries)
-        floor = -(-_one(found.fullest) // size)
+        floor = -(-live // size) if found.fullest is found.live else -(-_one(found.fullest) // size)
         freed, freed_tokens = _freed(found, pool)
         held = blocks - freed
         if pool.compactor == "none":

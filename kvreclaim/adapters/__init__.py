@@ -1,0 +1,1 @@
+"""Doors to other libraries, each imported by the function that needs it."""

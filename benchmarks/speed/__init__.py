@@ -1,0 +1,1 @@
+"""How fast counting is, as ratios to what a machine can do and to what a user would write."""

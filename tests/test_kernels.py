@@ -108,3 +108,14 @@ def test_rows_united_first_or_not_make_the_same_census(case: Case, piece: int) -
         assert take_census(keep, case.pool, **said) == census
         with mock.patch.object(open_tables, "_MOST_BYTES", -1):
             assert take_census(keep, case.pool, **said) == census
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("compactor", ["evacuate", "none"])
+def test_one_table_of_several_rows_equals_the_oracle(seed: int, compactor: str) -> None:
+    rng = np.random.default_rng(seed)
+    keep = rng.random((int(rng.integers(2, 5)), int(rng.integers(1, 60)))) < rng.random()
+    pool = BlockPool(int(rng.integers(2, 9)), compactor=compactor, open_tail=bool(seed % 2))
+    census = take_census(keep, pool, axes="ht")
+    expected = oracle.census(keep.tolist(), pool, axes="ht", shape=keep.shape)
+    assert {name: getattr(census, name) for name in expected} == expected

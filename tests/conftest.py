@@ -13,7 +13,7 @@ settings.register_profile(
 default = settings.get_profile("default")
 settings.register_profile("fixed", default, derandomize=True)
 settings.register_profile("few", default, max_examples=40, derandomize=True)
-settings.register_profile("ci", default, max_examples=300, derandomize=True)
+settings.register_profile("ci", default, max_examples=200, derandomize=True)
 settings.register_profile("long", default, max_examples=2_000)
 settings.register_profile("nightly", default, max_examples=20_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

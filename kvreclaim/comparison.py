@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from kvreclaim import _summary_tables
-from kvreclaim._render import tables
+from kvreclaim._render import html, report_rows, tables
 from kvreclaim._render.tables import Table
 from kvreclaim._saved_reports import SCHEMA_VERSION, groups_in, items_in, reports_in
 from kvreclaim._version import __version__
@@ -62,6 +62,11 @@ FIGURES: Final = (*_MAIN, *_OTHERS)
 _STARTS_A_GROUP: Final = ("reclaim_efficiency", "reclaimed", "pool_usage_before", "held_bytes")
 _INCIDENTAL: Final = ("entry", "v")  # fields in which comparable signatures may differ
 _CONFIDENCE: Final = 0.95
+_UNDEFINED: Final = "undefined"
+_NO_SUMMARY: Final = (
+    "A summary is undefined where all reports are alike, where fewer than two define the figure, "
+    "and where it hangs on too few free blocks."
+)
 
 
 @attrs.frozen
@@ -229,6 +234,32 @@ class Comparison:
         if sum(tables.widths(table)) > tables.WIDTH:
             return self.to_rows()
         return self._as_text(signature, table)
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook, a row for each report, with why a figure is undefined."""
+        signature, table = self._as_rows(undefined=_UNDEFINED)
+        headings = [tables.on_one_line(heading) for heading in table.headings]
+        rows = [list(row) for row in table.rows]
+        of_heading = {tables.on_one_line(heading): name for name, (heading, _) in _MAIN.items()}
+        for row, report in zip(rows, self.reports, strict=False):
+            for column, heading in enumerate(headings):
+                if row[column] == _UNDEFINED and heading in of_heading:
+                    why = report_rows.why_undefined(of_heading[heading], report.census)
+                    row[column] = f"{_UNDEFINED} ({why})"
+        saving = headings.index("logical saving")
+        order = [*range(len(headings))]
+        order.insert(saving + 3, order.pop(saving))  # the three figures of what comes back first
+        summaries = [] if len(rows) == len(self.reports) else [rows[len(self.reports) :]]
+        groups = [
+            [[row[column] for column in order] for row in group]
+            for group in (rows[: len(self.reports)], *summaries)
+        ]
+        prefix, _ = self._short_names()
+        notes = [f"All in {prefix}"] if prefix else []
+        if any(_UNDEFINED in row for rows_of_one in summaries for row in rows_of_one):
+            notes.append(_NO_SUMMARY)
+        columns = [headings[column] for column in order]
+        return html.as_html(signature, columns, groups, [*notes, *self._notes()])
 
     def _as_text(self, signature: str, table: Table) -> str:
         prefix, _ = self._short_names()

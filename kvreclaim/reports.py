@@ -11,6 +11,7 @@ import attrs
 from numpy.typing import ArrayLike
 
 from kvreclaim import _checks, metrics
+from kvreclaim._render import html, report_rows
 from kvreclaim._version import __version__
 from kvreclaim.admission import admission_count
 from kvreclaim.census import Census, as_census
@@ -246,6 +247,10 @@ class Report:
         """Return the figures as a table for a terminal of 80 columns."""
         return "\n".join(_lines(self))
 
+    def _repr_html_(self) -> str:
+        """Return the figures as a table for a notebook, with why one is undefined."""
+        return _html(self)
+
 
 def report(
     keep_or_census: ArrayLike | Census,
@@ -329,78 +334,35 @@ def _finite(value: float | None) -> float | int | None:
 
 
 def _lines(report: Report) -> list[str]:
-    census, pool = report.census, report.census.pool
-    compactor = "no compactor" if pool.compactor == "none" else f"after {pool.compactor}"
-    lines = [
-        (
-            f"block tables: {census.num_tables}, rows of each: {census.rows_per_table}, tokens: "
-            f"{census.num_tokens}, blocks of {pool.block_size}: {census.num_blocks}"
-        ),
-    ]
-    if report.absent_axes and pool.shared_axes:
-        lines.append(
-            f"  The pool shares blocks over {pool.shared_axes!r}, the mask has no axis "
-            f"{report.absent_axes!r}: counted as 1 row."
-        )
-    lines += [
-        "",
-        f"{'logical saving':<28}{_shown(report.logical_saving)}  of {census.num_entries} entries",
-        _row("comes back in place", report.physical_reclaim, census.num_freed_blocks, "no copy"),
-        _row(
-            f"  {compactor}",
-            report.compacted_reclaim,
-            census.num_blocks - census.num_packed_blocks,
-            f"copy: {_shown(report.decode_steps).strip()} decode steps",
-        ),
-        _row(
-            "  packed",
-            report.packed_reclaim,
-            census.num_blocks - census.num_floor_blocks,
-            "the most this layout can give",
-        ),
-        "",
-        f"{'reclaim efficiency':<28}{_shown(report.reclaim_efficiency)}  in place / logical",
-        f"{'fragmentation':<28}{_shown(report.fragmentation)}  of held slots are not live",
-        f"{'memory waste':<28}{_shown(report.memory_waste)}  of held memory is not live",
-        f"{'moved tokens per block':<28}{_shown(report.moved_tokens_per_block)}  by compaction",
-        f"{'capacity gain':<28}{_shown(report.capacity_gain)}  blocks / held blocks",
-        "",
-        f"{'evicted entries: reclaimed':<28}{_shown(report.savings.reclaimed)}",
-        f"{'  stranded in held blocks':<28}{_shown(report.savings.stranded)}",
-        f"{'  kept alive by other rows':<28}{_shown(report.savings.unshared)}",
-        *(
-            [f"{'  in pinned blocks':<28}{_shown(report.savings.pinned)}"]
-            if census.num_pinned_blocks
-            else []
-        ),
-        f"{'effective tokens per block':<28}{_shown(report.effective_tokens_per_block)}",
-        f"{'effective rows':<28}{_shown(report.effective_rows)}",
-    ]
-    if report.admission_count is not None:
-        lines.append(
-            f"{'requests admitted':<28}{report.admission_count:>7}  of "
-            f"{report.blocks_per_request} blocks each"
-        )
-    if report.pool_usage is not None:
-        lines.append(
-            f"{'pool usage':<28}{_shown(report.pool_usage.before)}  before, "
-            f"{_shown(report.pool_usage.after).strip()} after"
-        )
-    if report.held_bytes is not None:
-        lines.append(
-            f"{'bytes':<28}{report.held_bytes:>7}  held, {report.reclaimed_bytes} reclaimed"
-        )
-    lines += [
-        "",
-        f"peak: {census.num_blocks} blocks before eviction, unchanged by it",
+    saving, reclaim, *groups = report_rows.rows_of(
+        report.census, report.figures(), report.blocks_per_request, _number
+    )
+    lines = report_rows.head_of(report.census, report.absent_axes)
+    for group in (saving + reclaim, *groups):
+        lines.append("")
+        for row in group:
+            line = f"{row.label:<28}{_number(row.name, row.value):>7}"
+            lines.append(f"{line}  {row.remark}" if row.remark else line)
+    return [*lines, "", report_rows.peak_of(report.census), report.signature]
+
+
+def _number(_: str, value: float | None) -> str:
+    return str(value) if value is None or isinstance(value, int) else f"{value:.3f}"
+
+
+def _html(report: Report) -> str:
+    census = report.census
+
+    def in_words(name: str, value: float | None) -> str:
+        return "" if value is None else report_rows.in_words(name, value, census)
+
+    rows = report_rows.rows_of(census, report.figures(), report.blocks_per_request, in_words)
+    return html.as_html(
         report.signature,
-    ]
-    return lines
-
-
-def _row(name: str, share: float, blocks: int, remark: str) -> str:
-    return f"{name:<28}{_shown(share)}  {blocks} blocks, {remark}"
-
-
-def _shown(value: float) -> str:
-    return f"{value:7.3f}" if math.isfinite(value) else f"{value!s:>7}"
+        [],
+        [
+            [[row.label, in_words(row.name, row.value), row.remark] for row in group]
+            for group in (rows.reclaim, rows.saving + rows.shares, rows.others)
+        ],
+        [*report_rows.head_of(census, report.absent_axes), report_rows.peak_of(census)],
+    )

@@ -65,12 +65,12 @@ def block_map(
     census = take_census(keep, pool, axes=axes, lengths=lengths, offset=offset)
     layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
     shown = min(layout.num_tables, max(most_lines, 1))
-    labels = _labels(layout, axes, pool)[:shown]
+    labels = labels_of(layout, axes, pool)[:shown]
     label_width = max(map(len, labels), default=0)
-    scale = _scale(_num_blocks(layout, pool)[:shown], pool.block_size, label_width, most_lines)
+    scale = _scale(num_blocks_of(layout, pool)[:shown], pool.block_size, label_width, most_lines)
     lines = [
         line.rstrip()
-        for label, table in zip(labels, _tables(layout, pool), strict=False)
+        for label, table in zip(labels, tables_of(layout, pool), strict=False)
         for line in _drawn(f"{label:{label_width}}", table, scale, marks)
     ]
     if not lines:
@@ -80,7 +80,7 @@ def block_map(
     return "\n".join([*_head(census), "", *lines, "", *_legend(census, scale, marks)])
 
 
-class _Table(NamedTuple):
+class TableOfBlocks(NamedTuple):
     """The blocks of a table, a row each; a column for each slot."""
 
     live: NDArray[np.bool_]
@@ -96,13 +96,13 @@ class _Scale(NamedTuple):
     number_width: int  # of the first slot, which begins each line; 0 where a table is one line
 
 
-def _num_blocks(layout: Layout, pool: BlockPool) -> NDArray[np.int64]:
+def num_blocks_of(layout: Layout, pool: BlockPool) -> NDArray[np.int64]:
     """Return the blocks of each table."""
     lengths = np.broadcast_to(np.int64(layout.lengths), layout.num_tables)
     return -(-(lengths + layout.offsets) // pool.block_size) * (lengths > 0)
 
 
-def _labels(layout: Layout, axes: str | None, pool: BlockPool) -> list[str]:
+def labels_of(layout: Layout, axes: str | None, pool: BlockPool) -> list[str]:
     """Return which index of the outer axes each table has."""
     letters = [c for c in axes or "" if c != "t" and c not in pool.shared_axes]
     names = [f"{letter}=" for letter in letters] or [""] * len(layout.outer)
@@ -130,9 +130,9 @@ def _scale(blocks: NDArray[np.int64], block_size: int, label_width: int, most_li
     return _Scale(n, a_line, number_width if a_line < most else 0)
 
 
-def _tables(layout: Layout, pool: BlockPool) -> Iterator[_Table]:
+def tables_of(layout: Layout, pool: BlockPool) -> Iterator[TableOfBlocks]:
     size = pool.block_size
-    num_blocks = _num_blocks(layout, pool)
+    num_blocks = num_blocks_of(layout, pool)
     for table, stretch in occupancy.stretches(layout, 1):
         length, offset = (
             int(np.broadcast_to(_layout.of_tables(numbers, table, 1), 1)[0])
@@ -145,7 +145,7 @@ def _tables(layout: Layout, pool: BlockPool) -> Iterator[_Table]:
         position = np.arange(len(slots))
         live = slots.reshape(-1, size)
         written = ((position >= offset) & (position < offset + length)).reshape(-1, size)
-        yield _Table(live, written, _freed(live, pool, whole=(offset + length) % size == 0))
+        yield TableOfBlocks(live, written, _freed(live, pool, whole=(offset + length) % size == 0))
 
 
 def _freed(live: NDArray[np.bool_], pool: BlockPool, *, whole: bool) -> NDArray[np.bool_]:
@@ -162,18 +162,18 @@ def _freed(live: NDArray[np.bool_], pool: BlockPool, *, whole: bool) -> NDArray[
     return np.logical_not(held)
 
 
-def _drawn(label: str, table: _Table, scale: _Scale, marks: Marks) -> Iterator[str]:
+def _drawn(label: str, table: TableOfBlocks, scale: _Scale, marks: Marks) -> Iterator[str]:
     """Yield the lines of one table."""
     size = table.live.shape[1]
     for start in range(0, max(len(table.live), 1), scale.blocks_a_line):
-        part = _Table(*(blocks[start : start + scale.blocks_a_line] for blocks in table))
+        part = TableOfBlocks(*(blocks[start : start + scale.blocks_a_line] for blocks in table))
         number = f"{start * size:{scale.number_width}}" if scale.number_width else ""
         before = (" " * len(label) if start else label, number)
         picture = _slots(part, marks) if scale.blocks == 0 else _summary(part, scale.blocks, marks)
         yield " ".join([*filter(None, before), picture])
 
 
-def _slots(part: _Table, marks: Marks) -> str:
+def _slots(part: TableOfBlocks, marks: Marks) -> str:
     """Return a character for each slot, with bars between blocks."""
     if not len(part.live):
         return "no tokens"
@@ -183,7 +183,7 @@ def _slots(part: _Table, marks: Marks) -> str:
     return f"|{'|'.join(''.join(block) for block in drawn)}|"
 
 
-def _summary(part: _Table, blocks: int, marks: Marks) -> str:
+def _summary(part: TableOfBlocks, blocks: int, marks: Marks) -> str:
     """Return a character for every so many blocks."""
     if not len(part.live):
         return "no tokens"

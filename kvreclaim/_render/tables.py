@@ -85,10 +85,15 @@ def as_csv(table: Table) -> str:
 
 def as_markdown(table: Table) -> str:
     """Return the table as a pipe table."""
-    headings = [heading.replace("-\n", "").replace("\n", " ") for heading in table.headings]
+    headings = [on_one_line(heading) for heading in table.headings]
     rule = ["---", *["---:"] * (len(headings) - 1)]
     cells = [[cell.translate(_MARKDOWN) for cell in row] for row in (headings, *table.rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
+
+
+def on_one_line(heading: str) -> str:
+    """Return a heading as one line; a word that was broken between two is whole again."""
+    return heading.replace("-\n", "").replace("\n", " ")
 
 
 def as_latex(table: Table, caption: str) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks
+from kvreclaim import _checks, _rows
 from kvreclaim._positions import (
     TRIPLE,
     Rows,
@@ -437,12 +437,13 @@ class MatchedRows(NamedTuple):
     num_unmatched: int
 
 
-def from_rows(before: ArrayLike, after: ArrayLike) -> MatchedRows:
+def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = False) -> MatchedRows:
     """Return a keep-mask from the keys, or the values, of a cache before and after an eviction.
 
     Survivors are copies, so they are found by their bits, wherever they were put: 0.0 and -0.0
     differ, and equal NaN are equal. Where a method rewrites the keys (rerotation) give the values,
-    where it rewrites the values (merging) give the keys.
+    where it rewrites the values (merging) give the keys; to tell more tokens apart, both, end to
+    end in each row.
 
     Parameters
     ----------
@@ -450,6 +451,8 @@ def from_rows(before: ArrayLike, after: ArrayLike) -> MatchedRows:
         Numbers of shape (..., tokens, elements).
     after
         Numbers of the same type and shape, but for the number of tokens.
+    strict
+        True: refuse rows of `after` that are in `before` no longer. False: count them.
 
     Returns
     -------
@@ -459,14 +462,18 @@ def from_rows(before: ArrayLike, after: ArrayLike) -> MatchedRows:
     Raises
     ------
     TypeError, ValueError
-        For arrays that hold no numbers, or do not fit one another.
+        For arrays that hold no numbers, or do not fit one another; with `strict`, for a row that is
+        new or rewritten.
 
     Examples
     --------
     >>> before = [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]]
     >>> from_rows(before, [[4.0, 5.0], [0.5, 1.0]])
     MatchedRows(keep=array([ True, False,  True]), num_ambiguous=0, num_unmatched=0)
+    >>> from_rows(before, [[4.0, 5.0], [0.5, 1.5]]).num_unmatched
+    1
     """
+    strict = _checks.as_flag("strict", strict)
     was, now = _numbers("before", before), _numbers("after", after)
     if now.dtype != was.dtype or now.shape[:-2] != was.shape[:-2] or now.shape[-1] != was.shape[-1]:
         raise ValueError(
@@ -475,20 +482,23 @@ def from_rows(before: ArrayLike, after: ArrayLike) -> MatchedRows:
             "write both as the cache holds them."
         )
     old, new = _row_bits(was), _row_bits(now)
-    keep = np.empty(old.shape, np.bool_)
+    keep = np.zeros(old.shape, np.bool_)
     ambiguous = unmatched = 0
+    tokens = old.shape[-1]
     for index in np.ndindex(old.shape[:-1]):
-        tokens = old.shape[-1]
         _, kind = np.unique(np.concatenate([old[index], new[index]]), return_inverse=True)
-        num_kinds = int(kind.max(initial=-1)) + 1
-        there = np.bincount(kind[:tokens], minlength=num_kinds)
-        left = np.bincount(kind[tokens:], minlength=num_kinds)
-        order = kind[:tokens].argsort(kind="stable")
-        rank = np.empty(tokens, np.int64)  # how many equal rows come before this one
-        rank[order] = np.arange(tokens) - (there.cumsum() - there)[kind[order]]
-        keep[index] = rank < left[kind[:tokens]]
-        ambiguous += int(left[left < there].sum())
-        unmatched += int(np.maximum(left - there, 0).sum())
+        source, unsure = _rows.sources(kind[:tokens], kind[tokens:])
+        lost = source < 0
+        if strict and lost.any():
+            raise ValueError(
+                "after must hold copies of rows of before; got a row at slot "
+                f"{int(lost.argmax())}{in_row(index)} that is not there, or not so often; write "
+                "what the method copies, the values where it rewrites the keys, or strict=False to "
+                "count such rows."
+            )
+        keep[index][source[~lost]] = True
+        ambiguous += int(np.count_nonzero(unsure))
+        unmatched += int(np.count_nonzero(lost))
     return MatchedRows(keep, ambiguous, unmatched)
 
 

@@ -1,0 +1,110 @@
+"""One layer of a cache, before and after each thing that happens to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvreclaim import _checks
+from kvreclaim.adapters import _hf_cache
+from kvreclaim.adapters._hf_cache import Gathered, Module, Tensor
+from kvreclaim.adapters._row_history import RowHistory
+
+
+class LayerRecord:
+    """What becomes of the tokens of one layer, told from its rows before and after.
+
+    Rows are held as tensors, no copies, and are only looked at where there are fewer than before.
+    """
+
+    def __init__(self, module: Module, keys: Tensor, values: Tensor) -> None:
+        """Begin with the attention module of the layer, and the rows that its prefill wrote."""
+        self._module = module
+        self._keys, self._values = keys, values
+        # Attention that kvpress has not patched (eager) leaves the list of an earlier press.
+        self._settled: object = getattr(module, "masked_key_indices", None)
+        self.history = RowHistory(module.layer_idx, *keys.shape[:2])
+
+    def holds(self, values: Tensor) -> bool:
+        """Say whether these are the rows that were there, and none more."""
+        same = self._values.shape == values.shape
+        return same and _hf_cache.shares_memory(self._values, values)
+
+    def forwarded(self, keys: Tensor, values: Tensor, real: NDArray[np.bool_]) -> None:
+        """Note that a pass has written its tokens behind the rows that were there."""
+        if self.history.num_tokens:
+            num_old = keys.shape[2] - real.shape[1]
+            self._changed(keys[:, :, :num_old], values[:, :, :num_old])
+        self.history.append(real)
+        self._keys, self._values = keys, values
+        self._read_list(self.history.step)
+
+    def pressed(self, keys: Tensor, values: Tensor, gathered: list[Gathered]) -> None:
+        """Note what a press left of the layer, within a pass."""
+        history, num_left = self.history, keys.shape[2]
+        same = self._keys.shape == keys.shape and _hf_cache.shares_memory(self._keys, keys)
+        if not (same and self.holds(values)):
+            self._refuse_more(num_left)
+            if _hf_cache.shares_memory(self._values, values) and history.holds_replay(num_left):
+                history.cut(num_left)
+            else:
+                history.gather(
+                    (_hf_cache.fingerprints(self._keys), _hf_cache.fingerprints(self._values)),
+                    (_hf_cache.fingerprints(keys), _hf_cache.fingerprints(values)),
+                    step=history.step + 1,
+                    taken=_hf_cache.taken_of(gathered, self._keys.shape, num_left),
+                )
+            self._keys, self._values = keys, values
+        self._read_list(history.step + 1)
+
+    def ended(self, keys: Tensor, values: Tensor) -> None:
+        """Note what was done since the last pass, when there will be no other."""
+        if 0 < keys.shape[2] <= self.history.num_slots:
+            self._changed(keys, values, last=True)
+        self._read_list(self.history.step + 1)
+
+    def _changed(self, keys: Tensor, values: Tensor, *, last: bool = False) -> None:
+        """Account for what is gone since the last pass, in which no press took part."""
+        history, num_left = self.history, keys.shape[2]
+        self._refuse_more(num_left)
+        if num_left == history.num_slots:
+            ends = [0, num_left - 1]
+            if not _hf_cache.same_bits(self._values[:, :, ends], values[:, :, ends]):
+                raise ValueError(
+                    f"layer {history.layer} must keep its rows in their places between two passes; "
+                    "got others there, as beam search leaves them; decode each sequence by itself."
+                )
+        elif _hf_cache.same_bits(self._values[:, :, :num_left], values):
+            if not history.cut(num_left) and not last:
+                raise ValueError(
+                    f"layer {history.layer} must lose its newest tokens, or chosen ones, between "
+                    f"two passes; got {num_left} of {history.num_slots} slots, and in those cut "
+                    "off older tokens than in some left; cut a cache before a press has reordered "
+                    "it, or start anew."
+                )
+        else:
+            history.gather(
+                (_hf_cache.fingerprints(self._keys), _hf_cache.fingerprints(self._values)),
+                (_hf_cache.fingerprints(keys), _hf_cache.fingerprints(values)),
+                step=history.step + 1,
+                between=True,
+            )
+
+    def _refuse_more(self, num_rows: int) -> None:
+        if num_rows > self.history.num_slots:
+            raise ValueError(
+                f"layer {self.history.layer} must grow by the tokens of each pass alone; got "
+                f"{num_rows} rows where {self.history.num_slots} were; give each pass the cache "
+                "as the last one left it."
+            )
+
+    def _read_list(self, step: int) -> None:
+        """Evict what a press lists as masked; a list is read anew while it names slots to come."""
+        listed: Any = getattr(self._module, "masked_key_indices", None)
+        if listed is None or listed is self._settled:
+            return
+        where = tuple(_checks.as_integers("masked_key_indices", part) for part in listed)
+        if self.history.mask(where, step):
+            self._settled = listed

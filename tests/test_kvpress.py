@@ -9,12 +9,14 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import math
 import os
 import re
 import subprocess
 import sys
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,13 +38,15 @@ from kvreclaim.lifetimes import NEVER
 # kvpress 0.5.5 and what it imports warn of their own deprecations.
 pytestmark = pytest.mark.filterwarnings("default")
 
-if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-    importlib.import_module("kvpress")
-else:
-    for needed in ("torch", "transformers", "kvpress"):
-        pytest.importorskip(needed)
-torch, transformers, kvpress = record.libraries()
-importlib.import_module("torch.overrides")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
+        importlib.import_module("kvpress")
+    else:
+        for needed in ("torch", "transformers", "kvpress"):
+            pytest.importorskip(needed, exc_type=ImportError)
+    torch, transformers, kvpress = record.libraries()
+    importlib.import_module("torch.overrides")
 DynamicCache = transformers.DynamicCache
 FunctionMode: Any = torch.overrides.TorchFunctionMode
 ScorerPress: Any = kvpress.ScorerPress
@@ -384,18 +388,19 @@ def test_the_pipeline_is_used_as_always_and_answers_are_forgotten(pipe: Pipe) ->
 
 @pytest.mark.parametrize("questions", [1, 2])
 @pytest.mark.parametrize(
-    "make",
+    ("make", "replays"),
     [
-        lambda: kvpress.KVzipPress(0.5),
-        lambda: kvpress.KVzipPress(0.5, layerwise=True, chunk_size=30),
-        lambda: kvpress.KVgradPress(0.4),
-        lambda: kvpress.AdaKVPress(kvpress.KnormPress(0.5)),
+        (lambda: kvpress.KVzipPress(0.5), 1),
+        (lambda: kvpress.KVzipPress(0.5, layerwise=True, chunk_size=30), 4),
+        (lambda: kvpress.KVgradPress(0.4), 0),  # what is not written is no step
+        (lambda: kvpress.AdaKVPress(kvpress.KnormPress(0.5)), 0),
     ],
     ids=["kvzip", "kvzip_layerwise", "kvgrad", "adakv"],
 )
 def test_masks_that_a_press_makes_when_it_is_left(
     pipe: Pipe,
     make: Callable[[], Press],
+    replays: int,
     questions: int,
 ) -> None:
     """Their replays of the context are no tokens of it, and the list is read in decoding."""
@@ -405,6 +410,8 @@ def test_masks_that_a_press_makes_when_it_is_left(
     truth = listed(pipe.model, 101)
     assert 0 < truth.mean() < 1
     assert (recorder.keep == truth).all()
+    assert (recorder.evicted_at[~truth] == 1 + replays).all()
+    assert not recorder.born_at.any()
     assert recorder.num_ambiguous == 0
 
 
@@ -587,6 +594,88 @@ def test_an_eviction_between_two_passes() -> None:
     assert (recorder.evicted_at == expected).all()
 
 
+class Hooked:
+    """A press of our own: a hook that changes keys and values from some pass on."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor], *, keys: bool = True) -> None:
+        self.change, self.keys = change, keys
+        self.hooks: list[Any] = []
+
+    def __call__(self, model: Model) -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        for layer in model.model.layers:
+            hook = layer.self_attn.register_forward_hook(self.hook, with_kwargs=True)
+            stack.callback(hook.remove)
+        return stack
+
+    def hook(self, module: Module, _: object, said: dict[str, Any], __: object) -> None:
+        held = said["past_key_values"].layers[module.layer_idx]
+        held.values = self.change(held.values)
+        if self.keys:
+            held.keys = self.change(held.keys)
+
+
+def test_a_slice_of_the_prompt_is_an_eviction() -> None:
+    """It shares memory with the cache, as what takes a replay back does."""
+    model, cache = model_of(), DynamicCache()
+    with KeepMaskRecorder(model) as recorder:
+        with Hooked(lambda rows: rows[:, :, :30])(model):
+            model(prompt(50), past_key_values=cache)
+        decode(model, cache, 2)
+    assert recorder.lengths.tolist() == [52]
+    assert recorder.keep.all(axis=(0, 1, 2)).tolist() == [True] * 30 + [False] * 20 + [True] * 2
+
+
+@pytest.mark.parametrize("num_new", [49, 50])
+def test_every_other_row_of_a_second_pass_is_an_eviction(num_new: int) -> None:
+    """Where it is as long as the first, so many rows are left as there were before it."""
+    model, cache = model_of(), DynamicCache()
+    with KeepMaskRecorder(model) as recorder:
+        model(prompt(50), past_key_values=cache)
+        with Hooked(lambda rows: rows[:, :, ::2])(model):
+            model(prompt(num_new, seed=1), past_key_values=cache)
+        decode(model, cache, 1)
+    length = 50 + num_new
+    assert recorder.lengths.tolist() == [length + 1]
+    expected = [place % 2 == 0 for place in range(length)] + [True]
+    assert (recorder.keep == expected).all()
+    assert (recorder.evicted_at[..., 1] == 2).all()
+
+
+def test_values_that_are_rewritten_are_those_of_the_next_pass() -> None:
+    model, cache = model_of(), DynamicCache()
+    with KeepMaskRecorder(model) as recorder:
+        with Hooked(lambda rows: rows * 2, keys=False)(model):
+            model(prompt(50), past_key_values=cache)
+        decode(model, cache, 2)
+    assert recorder.keep.shape[-1] == 52
+    assert recorder.keep.all()
+    assert recorder.num_ambiguous == 0
+
+
+def test_a_cache_that_is_emptied_at_the_end_is_as_it_was() -> None:
+    cache = DynamicCache()
+    with KeepMaskRecorder(model_of()) as recorder, GATHERING["knorm"]()(model_of()):
+        model_of()(prompt(), past_key_values=cache)
+        cache.crop(0)
+    assert recorder.lengths.tolist() == [150]
+    assert recorder.keep.mean() == 0.7
+
+
+def test_gathers_are_forgotten_with_their_layer() -> None:
+    press = kvpress.BlockPress(kvpress.KnormPress(0.5), block_size=8)
+    with KeepMaskRecorder(model_of()) as recorder, press(model_of()):
+        model_of()(prompt(), past_key_values=DynamicCache())
+        of_one_layer = len(recorder._gathers.seen)
+    with KeepMaskRecorder(model_of()) as recorder, press(model_of()):
+        model_of().model.layers[1].forward = lambda hidden, **_: hidden
+        try:
+            model_of()(prompt(), past_key_values=DynamicCache())
+        finally:
+            del model_of().model.layers[1].forward
+        assert len(recorder._gathers.seen) == of_one_layer > 2
+
+
 # --- Batches with padding ---
 
 
@@ -624,6 +713,23 @@ def test_padding_is_no_token(name: str, side: str) -> None:
     evicted = sum((~recorder.keep[:, row, :, :length]).sum() for row, length in enumerate(lengths))
     assert figures["logical_saving"] == evicted / (sum(lengths) * LAYERS * KV_HEADS)
     assert recorder.num_ambiguous == 0
+
+
+def test_a_mask_may_be_given_by_its_place() -> None:
+    tokens, mask = padded([20, 40], "left")
+    with KeepMaskRecorder(model_of()) as recorder:
+        model_of().model(tokens, mask, past_key_values=DynamicCache())
+    assert recorder.lengths.tolist() == [20, 40]
+
+
+def test_padding_that_is_like_other_padding_is_not_ambiguous() -> None:
+    """At layer 0 all padding has one value; which of it stayed is of no concern."""
+    tokens, mask = padded([20, 40], "left")
+    distinct = torch.arange(3, 43)
+    tokens[0, 20:], tokens[1] = distinct[:20], distinct
+    recorder = prefilled(model_of(), Indexing(), tokens, attention_mask=mask)
+    assert recorder.num_ambiguous == 0
+    assert recorder.keep[0, 0, 0].tolist() == [place % 3 == 1 for place in range(20)] + [False] * 20
 
 
 def test_a_batch_is_decoded_behind_its_padding() -> None:
@@ -773,6 +879,13 @@ def append_a_row(cache: Cache) -> None:
         held.values = torch.cat([held.values, held.values[:, :, :1]], dim=2)
 
 
+def grow_at_the_end() -> None:
+    cache = DynamicCache()
+    with KeepMaskRecorder(model_of()):
+        model_of()(prompt(), past_key_values=cache)
+        append_a_row(cache)
+
+
 def mask_of_four_axes() -> None:
     tokens = prompt(20, sequences=2)
     with KeepMaskRecorder(model_of()):
@@ -787,6 +900,19 @@ def enter_twice() -> None:
     recorder = KeepMaskRecorder(model_of())
     with recorder, recorder:
         pass
+
+
+def swap_last_rows(cache: Cache) -> None:
+    for held in cache.layers:
+        held.values = held.values.clone()
+        held.values[:, :, -1] = held.values[:, :, -1].flip(0)
+
+
+def skip_a_layer() -> None:
+    layer = model_of().model.layers[1]
+    layer.forward = lambda hidden, **_: hidden
+    with contextlib.closing(SimpleNamespace(close=lambda: delattr(layer, "forward"))):
+        _ = prefilled(model_of(), GATHERING["knorm"](), prompt()).keep
 
 
 def cut_one_layer() -> None:
@@ -857,6 +983,21 @@ REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "layer 0 must keep its rows in their places between two passes; got others there, as beam",
     ),
+    "rewritten at the end": (
+        lambda: between_passes(swap_last_rows),
+        ValueError,
+        "layer 0 must keep its rows in their places between two passes",
+    ),
+    "grows at the end": (
+        grow_at_the_end,
+        ValueError,
+        "layer 0 must grow by the tokens of each pass alone; got 151 rows where 150 were",
+    ),
+    "a layer is skipped": (
+        skip_a_layer,
+        ValueError,
+        "every layer must write to the cache; got none in [1]; measure layers that differ",
+    ),
     "cut in any order": (
         lambda: between_passes(lambda cache: cache.crop(20), kvpress.KnormPress(0.5)),
         ValueError,
@@ -904,6 +1045,16 @@ REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: _hf_cache.rows_of([], 0),
         TypeError,
         "the cache must have its layers at hand; got",
+    ),
+    "values of another length": (
+        lambda: _hf_cache.rows_of(
+            SimpleNamespace(
+                layers=[SimpleNamespace(keys=torch.ones(1, 2, 3, 4), values=torch.ones(1, 2, 2, 4))]
+            ),
+            0,
+        ),
+        TypeError,
+        "got SimpleNamespace with (1, 2, 3, 4) and (1, 2, 2, 4) in layer 0",
     ),
     "rows of another shape": (
         lambda: _hf_cache.rows_of(
@@ -961,6 +1112,67 @@ def test_torch_is_imported_by_what_needs_it() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+# --- Rows as numbers ---
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "int8"])
+def test_fingerprints_are_equal_where_all_bits_are(kind: str) -> None:
+    """Among others: elements that change places or signs, and a single bit."""
+    row = torch.tensor([1, 2, 3, 4], dtype=getattr(torch, kind))
+    rows = [row, row[[1, 0, 2, 3]], row * 0, -row, row.clone(), row[[3, 1, 2, 0]]]
+    for flipped in [(0,), (1,), (0, 1), (2, 3), (0, 1, 2, 3)]:
+        sign = torch.ones(4, dtype=row.dtype)
+        sign[list(flipped)] = -1
+        rows.append(row * sign)
+    rows += [torch.zeros_like(row) * -1] if row.is_floating_point() else []
+    stacked = torch.stack(rows)
+    codes = _hf_cache.fingerprints(stacked[None, None]).ravel().tolist()
+    size = row.element_size() * 4
+    held = stacked.view(torch.uint8).numpy().tobytes()
+    bits = [held[place : place + size] for place in range(0, len(held), size)]
+    for (one, this), (other, that) in itertools.combinations(zip(codes, bits, strict=True), 2):
+        assert (one == other) == (this == that)
+    assert len({*codes}) == len({*bits}) < len(codes)
+
+
+def test_fingerprints_do_not_hang_on_pieces_or_memory() -> None:
+    rows = torch.randn(2, 3, 5, 8)
+    codes = _hf_cache.fingerprints(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_hf_cache, "_AT_ONCE", 20)
+        assert (_hf_cache.fingerprints(rows) == codes).all()
+    assert (_hf_cache.fingerprints(rows.transpose(0, 2)) == codes.transpose(2, 1, 0)).all()
+    assert _hf_cache.fingerprints(rows[:, :, :0]).shape == (2, 3, 0)
+    assert _hf_cache.fingerprints(rows.clone()).tolist() == codes.tolist()
+    assert len(np.unique(codes)) == 30
+
+
+def test_which_gathers_are_noted_and_which_one_counts() -> None:
+    rows, flat = torch.randn(1, 2, 6, 4), torch.randn(2, 6)
+    one, two = (
+        torch.tensor(places).reshape(1, 1, 3, 1).expand(1, 2, 3, 4)
+        for places in ([1, 2, 3], [5, 4, 0])
+    )
+    with _hf_cache.gathers() as tap:
+        rows.gather(2, one)
+        torch.gather(rows, -2, index=two)
+        torch.gather(input=rows, dim=2, index=one)
+        rows.gather(3, one)
+        flat.gather(1, one[0, ..., 0])
+        rows[:, :, :5].gather(2, one)
+    assert [(number, where[0, 0].tolist()) for number, where in tap.seen] == [
+        (6, [1, 2, 3]),
+        (6, [5, 4, 0]),
+        (6, [1, 2, 3]),
+        (5, [1, 2, 3]),
+    ]
+    taken = _hf_cache.taken_of(tap.seen[:2], (1, 2, 6, 4), 3)
+    assert taken is not None
+    assert taken.tolist() == [[[5, 4, 0]] * 2]
+    for shape, number in [((1, 2, 7, 4), 3), ((1, 2, 6, 4), 2), ((1, 1, 6, 4), 3)]:
+        assert _hf_cache.taken_of(tap.seen, shape, number) is None
 
 
 # --- Columns ---

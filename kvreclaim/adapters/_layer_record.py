@@ -57,11 +57,10 @@ class LayerRecord:
                     taken=_hf_cache.taken_of(gathered, self._keys.shape, num_left),
                 )
             self._keys, self._values = keys, values
-        self._read_list(history.step + 1)
 
     def ended(self, keys: Tensor, values: Tensor) -> None:
         """Note what was done since the last pass, when there will be no other."""
-        if 0 < keys.shape[2] <= self.history.num_slots:
+        if keys.shape[2]:  # else the cache was thrown away
             self._changed(keys, values, last=True)
         self._read_list(self.history.step + 1)
 

@@ -237,11 +237,9 @@ def test_passes_that_are_gone_between_two_passes_were_taken_back() -> None:
 
 
 def test_where_passes_began_is_forgotten_with_them() -> None:
-    history = history_of(3, 3)
+    history = history_of(3, 3, 2)
     assert history.cut(3)
-    history.append(np.ones((1, 1), np.bool_))
-    assert history.cut(3)
-    history.append(np.ones((1, 5), np.bool_))
+    history.append(np.ones((1, 5), np.bool_))  # where the third pass began, this one goes on
     history.gather(codes([*range(8)], [0] * 8), codes([*range(5)], [0] * 5), step=3, between=True)
     assert history.num_tokens == 8
     assert times(history) == [-1] * 5 + [3] * 3

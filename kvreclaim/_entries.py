@@ -144,10 +144,7 @@ def lay_out(
     scores = _checks.as_importance(importance)
     letters = _checks.as_axes(axes, scores.shape, pool.shared_axes, name="importance")
     layout = _layout.arrange(scores, letters, pool, lengths=lengths, offset=offset, of="importance")
-    lengths_of, offsets = (
-        np.broadcast_to(numbers, layout.num_tables)[:, None]
-        for numbers in (layout.lengths, layout.offsets)
-    )
+    lengths_of, offsets = (numbers[:, None] for numbers in _layout.of_each_table(layout))
     tokens = np.arange(layout.tokens)
     within = tokens < lengths_of
     if protected is not None:

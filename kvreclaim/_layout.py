@@ -153,6 +153,12 @@ def _pinned(
     return numbers
 
 
+def of_each_table(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the tokens of each table, and the slots before its token 0."""
+    tables = layout.num_tables
+    return np.broadcast_to(layout.lengths, tables), np.broadcast_to(layout.offsets, tables)
+
+
 def of_tables(values: PerTable, first: int, tables: int) -> PerTable:
     """Return the numbers of a few tables."""
     return values if isinstance(values, int) else values[first : first + tables]

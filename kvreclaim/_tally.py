@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvreclaim import _layout
 from kvreclaim._layout import Layout, PerTable
 from kvreclaim._measure import RowSums, Tables, measure
 from kvreclaim._open_tables import united, worth_uniting
@@ -68,8 +69,7 @@ class Tally:
         """Add every table of a layout, of which the first `pinned` tokens must stay in place."""
         tables = layout.num_tables
         keep = layout.array.reshape(tables, *layout.array.shape[layout.outer_axes :])
-        lengths = np.broadcast_to(layout.lengths, tables)
-        offsets = np.broadcast_to(layout.offsets, tables)
+        lengths, offsets = _layout.of_each_table(layout)
         size = self.pool.block_size
         blocks = np.where(pinned > 0, -(-(pinned + offsets) // size), 0)
         borders = np.minimum(np.maximum(blocks * size - offsets, 0), layout.tokens)

@@ -447,10 +447,8 @@ def take_censuses(
                 f"by must name axes of keep that are neither tokens nor shared, each once, from "
                 f"{''.join(outer)!r}; got {by!r}; leave out {letter!r}, or share other axes."
             )
-    every = layout.num_tables
-    lengths_of = np.broadcast_to(layout.lengths, every).reshape(layout.outer)
-    offsets_of = np.broadcast_to(layout.offsets, every).reshape(layout.outer)
-    pinned_of = np.broadcast_to(layout.pinned, every).reshape(layout.outer)
+    each = (*_layout.of_each_table(layout), np.broadcast_to(layout.pinned, layout.num_tables))
+    lengths_of, offsets_of, pinned_of = (numbers.reshape(layout.outer) for numbers in each)
     mask = _checks.as_keep(keep)
     where = [axes.index(letter) for letter in by]
     where_outer = [outer.index(letter) for letter in by]

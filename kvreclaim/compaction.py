@@ -311,7 +311,7 @@ def compaction_plan(
     pool = as_pool(pool)
     limit = None if budget is None else _checks.as_count("budget", budget)
     layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
-    tokens, before = _written(layout)
+    tokens, before = _layout.of_each_table(layout)
     ends, size = tokens + before, pool.block_size
     pins = _pinned_blocks(pinned, -(-ends // size) * (tokens > 0))
     tables = [
@@ -442,17 +442,9 @@ def _pinned_blocks(pinned: ArrayLike, blocks: NDArray[np.int64]) -> dict[int, li
     return pins
 
 
-def _written(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens of each table, and the slots before its token 0."""
-    return (
-        np.broadcast_to(np.asarray(layout.lengths), layout.num_tables),
-        np.broadcast_to(np.asarray(layout.offsets), layout.num_tables),
-    )
-
-
 def _rows_of_tables(layout: Layout, pool: BlockPool) -> Iterator[tuple[int, NDArray[np.bool_]]]:
     """Yield each table and its rows over whole blocks, from the first slot of the first one."""
-    tokens, offsets = _written(layout)
+    tokens, offsets = _layout.of_each_table(layout)
     for table, part in occupancy.stretches(layout, 1):
         length, before = int(tokens[table]), int(offsets[table])
         keep = part.reshape(layout.rows, layout.tokens)

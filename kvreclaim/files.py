@@ -402,9 +402,7 @@ def _census_of_long_rows(
     """Count rows that are a table each, one at a time, without a second copy of its bits."""
     nothing = _layout.arrange(np.broadcast_to(np.False_, shape), axes, pool, **said)
     rows = math.prod(shape[:-1])
-    lengths, offsets = (
-        np.broadcast_to(numbers, rows) for numbers in (nothing.lengths, nothing.offsets)
-    )
+    lengths, offsets = _layout.of_each_table(nothing)
     censuses = []
     for row in range(rows):
         bits = read(1)[0]

@@ -195,9 +195,7 @@ def timeline(
     )
     births, deaths = np.broadcast_arrays(born, evicted)
     layout = _layout.arrange(deaths, letters, pool, lengths=lengths, offset=offset)
-    table_lengths, offsets = (
-        np.broadcast_to(numbers, layout.num_tables) for numbers in (layout.lengths, layout.offsets)
-    )
+    table_lengths, offsets = _layout.of_each_table(layout)
     within = np.True_ if lengths is None else _lives.within(layout, letters, pool)
     _lives.check_lives(births, deaths, within)
     steps = 1 + max(

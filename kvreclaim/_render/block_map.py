@@ -98,8 +98,8 @@ class _Scale(NamedTuple):
 
 def num_blocks_of(layout: Layout, pool: BlockPool) -> NDArray[np.int64]:
     """Return the blocks of each table."""
-    lengths = np.broadcast_to(np.int64(layout.lengths), layout.num_tables)
-    return -(-(lengths + layout.offsets) // pool.block_size) * (lengths > 0)
+    lengths, offsets = _layout.of_each_table(layout)
+    return -(-(lengths + offsets) // pool.block_size) * (lengths > 0)
 
 
 def labels_of(layout: Layout, axes: str | None, pool: BlockPool) -> list[str]:
@@ -133,11 +133,9 @@ def _scale(blocks: NDArray[np.int64], block_size: int, label_width: int, most_li
 def tables_of(layout: Layout, pool: BlockPool) -> Iterator[TableOfBlocks]:
     size = pool.block_size
     num_blocks = num_blocks_of(layout, pool)
+    lengths, offsets = _layout.of_each_table(layout)
     for table, stretch in occupancy.stretches(layout, 1):
-        length, offset = (
-            int(np.broadcast_to(_layout.of_tables(numbers, table, 1), 1)[0])
-            for numbers in (layout.lengths, layout.offsets)
-        )
+        length, offset = int(lengths[table]), int(offsets[table])
         slots = np.zeros(int(num_blocks[table]) * size, np.bool_)
         for start, count, bits in occupancy.pieces(layout, stretch, offset, pool):
             part = _bits.unpack(_bits.union(bits)[0], count)[: len(slots) - start]

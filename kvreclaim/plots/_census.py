@@ -309,9 +309,7 @@ def _by_chance(census: Census, layout: Layout) -> NDArray[np.float64]:
     from scipy import stats
 
     share = census.num_live_tokens / census.num_tokens
-    shapes = np.stack(
-        [np.broadcast_to(n, layout.num_tables) for n in (layout.lengths, layout.offsets)]
-    )
+    shapes = np.stack(_layout.of_each_table(layout))
     alike, tables = np.unique(shapes, axis=1, return_counts=True)
     written: dict[int, int] = {}
     for (length, offset), count in zip(alike.T.tolist(), tables.tolist(), strict=True):

@@ -57,11 +57,8 @@ def tables_of(
     layout = _layout.lay_out(keep, pool, axes=axes, lengths=lengths, offset=offset)
     letters = _checks.as_axes(axes, np.shape(layout.array), pool.shared_axes)
     outer = [letter for letter in letters if letter != "t" and letter not in pool.shared_axes]
-    for number, index in enumerate(np.ndindex(layout.outer)):
-        length, before = (
-            int(np.broadcast_to(numbers, layout.num_tables)[number])
-            for numbers in (layout.lengths, layout.offsets)
-        )
+    lengths_of, offsets = (numbers.tolist() for numbers in _layout.of_each_table(layout))
+    for index, length, before in zip(np.ndindex(layout.outer), lengths_of, offsets, strict=True):
         rows = layout.array[index].reshape(layout.rows, layout.tokens)
         yield Table(index_name("".join(outer), index), rows, length, before, pool)
 

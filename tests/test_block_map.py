@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import SMALL_BLOCKS, Case, cases, pools
 
-from kvreclaim import BlockPool, take_census
+from kvreclaim import BlockPool, occupancy, take_census
 from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, Marks, block_map
 
 
@@ -64,6 +65,21 @@ def test_a_map_of_blocks_shows_which_are_free(case: Case) -> None:
     assert drawn.count("x") == census.counts[0] - census.num_freed_blocks
     if census.num_tables and census.num_blocks:
         assert "A character is a block:" in text
+
+
+@example(  # a table that ends in the first of several pieces
+    Case(
+        np.arange(80).reshape(2, 40) % 40 < 2,
+        BlockPool(4, shared_axes=""),
+        {"axes": "bt", "lengths": [3, 40]},
+    ),
+    24,
+)
+@given(cases(pools(SMALL_BLOCKS)), st.sampled_from([1, 24, 64]))
+def test_a_map_read_in_pieces_is_the_same(case: Case, piece: int) -> None:
+    whole = block_map(case.keep, case.pool, **case.said)
+    with mock.patch.object(occupancy, "PIECE", piece):
+        assert block_map(case.keep, case.pool, **case.said) == whole
 
 
 def test_slots_of_one_table() -> None:

@@ -138,8 +138,9 @@ def tables_of(layout: Layout, pool: BlockPool) -> Iterator[TableOfBlocks]:
         length, offset = int(lengths[table]), int(offsets[table])
         slots = np.zeros(int(num_blocks[table]) * size, np.bool_)
         for start, count, bits in occupancy.pieces(layout, stretch, offset, pool):
-            part = _bits.unpack(_bits.union(bits)[0], count)[: len(slots) - start]
-            slots[start : start + len(part)] = part
+            part = _bits.unpack(_bits.union(bits)[0], count)
+            room = slots[start : start + count]  # a table may end before its row does
+            room[:] = part[: len(room)]
         position = np.arange(len(slots))
         live = slots.reshape(-1, size)
         written = ((position >= offset) & (position < offset + length)).reshape(-1, size)

@@ -51,13 +51,13 @@ def per_block(bits: NDArray[np.uint8], num_slots: int, block_size: int) -> NDArr
     blocks = -(-num_slots // block_size)
     if blocks <= 1:
         return per_row(bits)[..., None][..., :blocks]
+    if block_size % 8 == _HALF_BYTE:
+        return _per_pair(bits, -(-blocks // 2), block_size)[..., :blocks]
     live: NDArray[Any]
     if block_size % 8 == 0:
         word = math.gcd(block_size // 8, 8)
         words = padded(bits, blocks * block_size // 8).view(f"u{word}")
         live = np.bitwise_count(words)
-    elif block_size % 8 == _HALF_BYTE:
-        return _per_pair(bits, -(-blocks // 2), block_size)[..., :blocks]
     else:
         live = np.unpackbits(bits, axis=-1, count=blocks * block_size)
     parts = live.shape[-1] // blocks

@@ -275,11 +275,11 @@ def _histograms(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
 
 def _needs_edges(layout: Layout, pool: BlockPool) -> bool:
     """Return whether it matters which of a table's blocks are empty, not only how many."""
-    if pool.frees in ("back", "front"):
-        return True
+    if pool.frees != "any":
+        return pool.frees != "none"
     here = math.prod(layout.array.shape[: layout.outer_axes])
     lengths = _layout.of_tables(layout.lengths, layout.start, here)
     begins = _layout.of_tables(layout.offsets, layout.start, here)
+    # Where a block is not wholly written.
     partial = ((begins != 0) | (lengths % pool.block_size != 0)) & (lengths != 0)
-    some = partial if isinstance(partial, bool) else bool(partial.any())
-    return pool.frees == "any" and some  # a block is not wholly written
+    return partial if isinstance(partial, bool) else bool(partial.any())

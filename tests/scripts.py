@@ -1,4 +1,7 @@
-"""The scripts in the pages: fenced blocks of Python whose first line names them, `# name.py`."""
+"""Python in a fresh interpreter: a line of it, or the scripts of a page.
+
+A script is a fenced block whose first line names it, `# name.py`.
+"""
 
 from __future__ import annotations
 
@@ -35,3 +38,17 @@ def output_of(script: str, path: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def fresh(code: str, *, silent: bool = False) -> str:
+    """Run code in a fresh interpreter; what it prints, and, where it must be silent, no more."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(kvreclaim.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (silent and done.stderr), done.stderr
+    return done.stdout.strip()

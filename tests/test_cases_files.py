@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optional import library
 from test_cases import check
-from test_files import UNSHARED, library
+from test_files import UNSHARED
 
 from kvreclaim import BlockPool, load_masks, masks, save_masks, take_census
 from kvreclaim.files import census_of_file

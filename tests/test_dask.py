@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import functools
-import importlib
 import os
 import pickle
 import re
@@ -23,6 +22,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from optional import library
 from scripts import output_of, scripts_of
 from strategies import Case, cases
 
@@ -36,13 +36,6 @@ from kvreclaim.pool import PoolLike
 
 Client: TypeAlias = Any
 """A dask.distributed.Client; dask may be absent."""
-
-
-def library(name: str) -> Any:  # noqa: ANN401  # a module
-    """Return an optional package; outside CI its tests are skipped where it is absent."""
-    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-        return importlib.import_module(name)
-    return pytest.importorskip(name)
 
 
 dask = library("dask")

@@ -29,6 +29,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from optional import library
 from strategies import Case, cases
 
 from kvreclaim import (
@@ -44,13 +45,6 @@ from kvreclaim.files import census_of_file
 
 Tmp = pytest.TempPathFactory
 UNSHARED = BlockPool(4, shared_axes="")
-
-
-def library(name: str) -> Any:  # noqa: ANN401  # a module
-    """Return an optional package; outside CI its test is skipped where it is absent."""
-    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-        return importlib.import_module(name)
-    return pytest.importorskip(name)
 
 
 def npy(array: NDArray[Any]) -> bytes:

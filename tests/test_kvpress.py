@@ -12,11 +12,9 @@ import importlib
 import itertools
 import json
 import math
-import os
 import re
 import subprocess
 import sys
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from optional import noisy_library
 from presses import record
 from scripts import scripts_of
 
@@ -38,15 +37,9 @@ from kvreclaim.lifetimes import NEVER
 # kvpress 0.5.5 and what it imports warn of their own deprecations.
 pytestmark = pytest.mark.filterwarnings("default")
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-        importlib.import_module("kvpress")
-    else:
-        for needed in ("torch", "transformers", "kvpress"):
-            pytest.importorskip(needed, exc_type=ImportError)
-    torch, transformers, kvpress = record.libraries()
-    importlib.import_module("torch.overrides")
+for needed in ("torch", "transformers", "kvpress", "torch.overrides"):
+    noisy_library(needed)
+torch, transformers, kvpress = record.libraries()
 DynamicCache = transformers.DynamicCache
 FunctionMode: Any = torch.overrides.TorchFunctionMode
 ScorerPress: Any = kvpress.ScorerPress

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import pickle
 import re
 import runpy
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from optional import noisy_library
 from scripts import scripts_of
 
 from kvreclaim import (
@@ -40,24 +40,15 @@ from kvreclaim.adapters.lm_eval import Answer, ReclaimMixin, document_censuses, 
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def library(name: str) -> Any:  # noqa: ANN401  # a module
-    """Return an optional package; outside CI its tests are skipped where it is absent."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-            return importlib.import_module(name)
-        return pytest.importorskip(name, exc_type=ImportError)
-
-
-lm_eval = library("lm_eval")
-torch = library("torch")
-transformers = library("transformers")
-datasets = library("datasets")
-evaluator = library("lm_eval.evaluator")
-huggingface = library("lm_eval.models.huggingface")
-tasks = library("lm_eval.tasks")
-utils = library("lm_eval.utils")
-LM: Any = library("lm_eval.api.model").LM
+lm_eval = noisy_library("lm_eval")
+torch = noisy_library("torch")
+transformers = noisy_library("transformers")
+datasets = noisy_library("datasets")
+evaluator = noisy_library("lm_eval.evaluator")
+huggingface = noisy_library("lm_eval.models.huggingface")
+tasks = noisy_library("lm_eval.tasks")
+utils = noisy_library("lm_eval.utils")
+LM: Any = noisy_library("lm_eval.api.model").LM
 HFLM: Any = huggingface.HFLM
 
 PAGE = Path(__file__).parents[1] / "docs" / "harnesses.md"
@@ -490,8 +481,8 @@ def test_likelihoods_are_read_before_anything_is_evicted_so_they_are_not_measure
 
 
 def test_a_group_has_no_mean_of_ratios_and_its_documents_add_up() -> None:
-    pooled = library("lm_eval.config.group").AggMetricConfig(metric="exact_match")
-    group = library("lm_eval.api.group").Group("both", aggregate_metric_list=[pooled])
+    pooled = noisy_library("lm_eval.config.group").AggMetricConfig(metric="exact_match")
+    group = noisy_library("lm_eval.api.group").Group("both", aggregate_metric_list=[pooled])
     for name, prompts in (("one", PROMPTS[:2]), ("two", PROMPTS[2:])):
         group.add(task_manager().load([task(name, prompts)])["tasks"][name])
     results = run(Parrot(), group)
@@ -808,7 +799,7 @@ def pressed_saving() -> float:
 def test_the_script_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    library("kvpress")
+    noisy_library("kvpress")
     rows = [{"prompt": prompt, "answer": "w1"} for prompt in WORDS]
     (tmp_path / "documents.json").write_text(json.dumps(rows), "utf-8")
     tiny = task() | {

@@ -6,12 +6,11 @@ import ast
 import importlib.metadata
 import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import attrs
 import pytest
+from scripts import fresh
 
 import kvreclaim
 
@@ -97,27 +96,14 @@ def test_types_are_shipped() -> None:
     assert Path(kvreclaim.__file__).with_name("py.typed").is_file()
 
 
-def fresh(code: str) -> str:
-    """Run a line in a fresh interpreter and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(kvreclaim.__file__).parents[1],
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.strip()
-
-
 HEAVY = ("scipy", "torch", "pandas", "matplotlib", "hypothesis", "pyarrow", "jax", "dask")
 
 
 def test_importing_all_of_it_loads_numpy_and_attrs_only() -> None:
     shown = fresh(
         "import sys; from kvreclaim import *; "
-        f"print([name for name in {HEAVY!r} if name in sys.modules], 'numpy' in sys.modules)"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], 'numpy' in sys.modules)",
+        silent=True,
     )
     assert shown == "[] True"
 
@@ -136,7 +122,8 @@ def test_a_name_is_found_where_a_type_checker_finds_it() -> None:
 def test_importing_alone_loads_no_part_and_every_name_is_listed() -> None:
     shown = fresh(
         "import sys, kvreclaim; print('numpy' in sys.modules, "
-        "set(kvreclaim.__all__) <= set(dir(kvreclaim)), kvreclaim.masks.__name__)"
+        "set(kvreclaim.__all__) <= set(dir(kvreclaim)), kvreclaim.masks.__name__)",
+        silent=True,
     )
     assert shown == "False True kvreclaim.masks"
 
@@ -151,7 +138,8 @@ def test_measuring_loads_nothing_more() -> None:
     shown = fresh(
         "import sys; from kvreclaim import report; "
         "print(report([1, 0, 0, 0], 2).physical_reclaim, "
-        f"[name for name in {HEAVY!r} if name in sys.modules])"
+        f"[name for name in {HEAVY!r} if name in sys.modules])",
+        silent=True,
     )
     assert shown == "0.5 []"
 
@@ -160,6 +148,7 @@ def test_third_party_modules_are_the_declared_ones() -> None:
     shown = fresh(
         "import json, sys; before = set(sys.modules); from kvreclaim import *; "
         "roots = {name.partition('.')[0] for name in set(sys.modules) - before}; "
-        "print(json.dumps(sorted(roots - set(sys.stdlib_module_names))))"
+        "print(json.dumps(sorted(roots - set(sys.stdlib_module_names))))",
+        silent=True,
     )
     assert set(json.loads(shown)) <= {"attr", "attrs", "kvreclaim", "numpy"}

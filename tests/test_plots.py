@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -19,7 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.typing import NDArray
-from scripts import output_of, scripts_of
+from optional import library
+from scripts import fresh, output_of, scripts_of
 from strategies import Case, cases
 
 import kvreclaim
@@ -79,13 +76,6 @@ EMPTY: dict[str, Callable[[], Any]] = {
     "frontier": lambda: FrontierDisplay.from_importance([], 2, 0),
     "timeline": lambda: TimelineDisplay.from_lives([], [], 2),
 }
-
-
-def library(name: str) -> Any:  # noqa: ANN401  # a module
-    """Return an optional package; outside CI its tests are skipped where it is absent."""
-    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-        return importlib.import_module(name)
-    return pytest.importorskip(name)
 
 
 @pytest.fixture
@@ -212,19 +202,6 @@ def test_other_things_are_no_axes(make: Callable[[], Any], wrong: Any) -> None: 
     library("matplotlib")
     with pytest.raises(TypeError, match=r"^ax must be the Axes of matplotlib to draw on; got .*"):
         make().plot(wrong)
-
-
-def fresh(code: str) -> str:
-    """Run code in a fresh interpreter and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(kvreclaim.__file__).parents[1],
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_matplotlib_is_needed_to_draw_alone() -> None:

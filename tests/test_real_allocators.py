@@ -12,8 +12,6 @@ import importlib.util
 import itertools
 import json
 import math
-import os
-import sys
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +20,7 @@ import pytest
 from allocators import loaders, record, scenarios
 from allocators.scenarios import Alone, Answer, Cached, Group, Groups, Paged, Queue, Shared
 from numpy.typing import NDArray
+from optional import IN_CI
 
 from kvreclaim import (
     BlockPool,
@@ -37,7 +36,6 @@ from kvreclaim import (
 from kvreclaim.admission import Request, admit_vllm_v1
 from kvreclaim.placement import free_runs, place, unsafe_free
 
-IN_CI = os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11)
 VLLM = loaders.wheel_of(loaders.VLLM)
 SGLANG = loaders.wheel_of(loaders.SGLANG) if importlib.util.find_spec("torch") else None
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from browser.sample import NASTY, fixed, need, row, study
+from browser.sample import NASTY, fixed, row, study
+from optional import library
 
 if TYPE_CHECKING:
     from benchmarks.study import figures, page
 else:
-    need("matplotlib")
-    need("plotly")
+    library("matplotlib")
+    library("plotly")
     from benchmarks.study import figures, page
 
 from benchmarks.study.results import Chart, Line, Row, Study
@@ -106,8 +107,8 @@ def test_the_page_is_one_file_of_plotly_and_little_else(tmp_path: Path, text: st
     page.write(study(), tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == [tmp_path / "page.html"]
     assert (tmp_path / "page.html").read_bytes() == text.encode()
-    library = need("plotly.offline").get_plotlyjs()
-    assert len(text) - len(library) < 100_000
+    bundle = library("plotly.offline").get_plotlyjs()
+    assert len(text) - len(bundle) < 100_000
 
 
 def test_the_page_loads_nothing(parsed: Elements) -> None:

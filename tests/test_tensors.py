@@ -7,8 +7,6 @@ their tests skip where they are not.
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from optional import library
 
 from kvreclaim import BlockPool, _checks, masks, take_census
 
@@ -24,12 +23,6 @@ Make = Callable[[Any], Any]  # from a library, what to try
 
 # torch says of its sparse and nested tensors that they may change.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-def library(name: str) -> Any:  # noqa: ANN401  # a module
-    if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-        return importlib.import_module(name)
-    return pytest.importorskip(name)
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,14 @@ Jupyter is not needed here; `python tests/tutorials.py` runs them in its kernels
 from __future__ import annotations
 
 import copy
-import importlib
 import json
-import os
 import re
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tutorials
+from optional import noisy_library
 from tutorials import Book, Output
 
 BOOKS = {path.name: path for path in tutorials.notebooks()}
@@ -121,13 +118,8 @@ def test_cells_give_what_is_stored(name: str) -> None:
 
 @pytest.mark.filterwarnings("default")  # kvpress and what it imports warn of their deprecations
 def test_cells_with_kvpress_give_what_is_stored() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11):
-            importlib.import_module("kvpress")
-        else:
-            for needed in ("torch", "transformers", "kvpress"):
-                pytest.importorskip(needed, exc_type=ImportError)
+    for needed in ("torch", "transformers", "kvpress"):
+        noisy_library(needed)
     gives_what_is_stored(BOOKS["harness.ipynb"])
 
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
-import sys
 from typing import Any
-
-import pytest
 
 from benchmarks.study.results import Chart, Line, Row, Study
 
 NASTY = """</script><b class="x">A & B's $x^2$</b> %{y}"""
-IN_CI = os.environ.get("CI") == "true" and sys.version_info[:2] == (3, 11)
-
-
-def need(name: str) -> Any:  # noqa: ANN401  # a module
-    """Return a library that may be absent, but not in CI."""
-    return importlib.import_module(name) if IN_CI else pytest.importorskip(name)
 
 
 def row(key: str, x: float | str, mean: float, **fields: Any) -> Row:  # noqa: ANN401  # of a Row

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
-from browser.sample import IN_CI, NASTY, need, study
+from browser.sample import NASTY, study
+from optional import IN_CI, library
 
 from benchmarks.study.__main__ import run
 from benchmarks.study.results import Chart, Line, Study
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
     from benchmarks.study import page
 else:
-    need("plotly")
-    need("selenium")
+    library("plotly")
+    library("selenium")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.actions.action_builder import ActionBuilder

@@ -931,7 +931,8 @@ def _numbers(name: str, value: ArrayLike) -> NDArray[Any]:
     rule = "an array of numbers of shape (..., tokens, elements)"
     hint = "write keys or values as the cache holds them"
     array = _checks.as_array(name, value, rule)
-    if array.dtype.kind not in "biufc":
+    # An extended float has bytes that are no part of its value, and differ by chance.
+    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
         raise TypeError(f"{name} must be {rule}; got an array of {array.dtype.name}; {hint}.")
     if array.ndim < 2 or array.shape[-1] == 0:  # noqa: PLR2004  # tokens, elements
         raise ValueError(f"{name} must be {rule}; got shape {array.shape}; {hint}.")

@@ -343,6 +343,27 @@ def test_chunks_that_are_not_what_the_array_says() -> None:
 
 
 @pytest.mark.parametrize(
+    ("chunks", "change", "words"),
+    [
+        ((2, 8), lambda part: part[:1], r"from b=2 on: .* declares, \(2, 8\); got \(1, 8\);"),
+        ((2, 8), lambda part: part[:, :5], r"from b=2 on: .* declares, \(2, 8\); got \(2, 5\);"),
+        ((4, 4), lambda part: part[:1], r"from t=4 on: .* declares, \(4, 4\); got \(1, 4\);"),
+        ((4, 4), lambda part: part[:, :3], r"from t=4 on: .* declares, \(4, 4\); got \(4, 3\);"),
+    ],
+)
+def test_chunks_that_are_not_of_the_shape_that_the_array_says(
+    chunks: tuple[int, int], change: Callable[[Any], Any], words: str
+) -> None:
+    keep = da.ones((4, 8), chunks=chunks, dtype=bool)
+
+    def later(part: Any, block_id: tuple[int, int]) -> Any:  # noqa: ANN401  # an array
+        return change(part) if any(block_id) else part
+
+    with pytest.raises(ValueError, match=rf"array, {words} write map_blocks"):
+        take_census(keep.map_blocks(later, dtype=bool), 2, axes="bt")
+
+
+@pytest.mark.parametrize(
     ("start", "tokens", "expected"), [(0, 0, 0), (9, 0, 0), (0, 8, 1), (7, 1, 1), (7, 2, 2)]
 )
 def test_bytes_that_a_few_tokens_touch(start: int, tokens: int, expected: int) -> None:

@@ -917,6 +917,103 @@ def cut_one_layer() -> None:
     _ = recorder.keep
 
 
+def evict_in_place(held: Any, *, keys: bool = True, values: bool = True) -> None:  # noqa: ANN401
+    """Move every third row of a layer to the front of its own memory, and cut off the rest."""
+    left = torch.arange(2, held.keys.shape[2], 3)
+    for name, in_place in (("keys", keys), ("values", values)):
+        rows = getattr(held, name)
+        stay = rows[:, :, left]
+        if in_place:
+            rows[:, :, : len(left)] = stay
+            stay = rows[:, :, : len(left)]
+        setattr(held, name, stay)
+
+
+def evict_everywhere_in_place(cache: Cache) -> None:
+    for held in cache.layers:
+        evict_in_place(held)
+
+
+class Changing:
+    """A press of our own: a hook that does as it likes with a layer of the cache."""
+
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        self.change = change
+
+    def __call__(self, model: Model) -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        for layer in model.model.layers:
+            hook = layer.self_attn.register_forward_hook(self.hook, with_kwargs=True)
+            stack.callback(hook.remove)
+        return stack
+
+    def hook(self, module: Module, _: object, said: dict[str, Any], __: object) -> None:
+        self.change(said["past_key_values"].layers[module.layer_idx])
+
+
+@pytest.mark.parametrize("part", ["keys", "values"])
+def test_what_is_written_over_in_place_is_told_by_the_other_part(part: str) -> None:
+    change = functools.partial(evict_in_place, **{part: False})
+    recorder = prefilled(model_of(), Changing(change), torch.arange(3, 53)[None])
+    assert (recorder.keep == [place % 3 == 2 for place in range(50)]).all()
+    assert recorder.num_ambiguous == 0
+
+
+def evict_a_second_pass_in_place() -> None:
+    """As many rows are left as there were before it, which a replay would leave too."""
+    model, cache = model_of(), DynamicCache()
+    with KeepMaskRecorder(model):
+        model(prompt(20), past_key_values=cache)
+        with Changing(evict_in_place)(model):
+            model(prompt(40, seed=1), past_key_values=cache)
+
+
+def take_all(held: Any) -> None:  # noqa: ANN401
+    held.keys, held.values = held.keys[:, :, :0], held.values[:, :, :0]
+
+
+def test_a_press_may_evict_everything() -> None:
+    model, cache = model_of(), DynamicCache()
+    with KeepMaskRecorder(model) as recorder:
+        with Changing(take_all)(model):
+            model(prompt(20), past_key_values=cache)
+        decode(model, cache, 2)
+    assert recorder.lengths.tolist() == [22]
+    assert (recorder.keep == [False] * 20 + [True] * 2).all()
+    assert recorder.cached_share == 2 / 22
+    assert reclaim_columns(recorder, 4)["physical_reclaim"] == 5 / 6
+
+
+def take_a_head(held: Any) -> None:  # noqa: ANN401
+    held.keys, held.values = held.keys[:, :1], held.values[:, :1]
+
+
+def take_a_sequence() -> None:
+    cache = DynamicCache()
+    with KeepMaskRecorder(model_of()):
+        model_of()(prompt(sequences=2), past_key_values=cache)
+        cache.crop(20)
+        cache.batch_select_indices(torch.tensor([0]))
+
+
+def part_values_from_keys(held: Any) -> None:  # noqa: ANN401
+    held.keys, held.values = held.keys[:, :, 1:75].clone(), held.values[:, :, :74].clone()
+
+
+def list_as_masked(*listed: object) -> None:
+    model = model_of()
+    with KeepMaskRecorder(model):
+        model(prompt(), past_key_values=DynamicCache())
+        model.model.layers[0].self_attn.masked_key_indices = listed
+
+
+def drop_the_layers() -> None:
+    cache = DynamicCache()
+    with KeepMaskRecorder(model_of()):
+        model_of()(prompt(), past_key_values=cache)
+        cache.layers.pop()
+
+
 REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "rewrites both": (
         lambda: fill(model_of(), DynamicCache(), Rewriting()),
@@ -990,6 +1087,85 @@ REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         skip_a_layer,
         ValueError,
         "every layer must write to the cache; got none in [1]; measure layers that differ",
+    ),
+    "in place": (
+        lambda: fill(model_of(), DynamicCache(), Changing(evict_in_place)),
+        ValueError,
+        (
+            "layer 0 must be left with copies of rows that it had; got keys and values that were "
+            "written over in place"
+        ),
+    ),
+    "in place as a replay": (
+        evict_a_second_pass_in_place,
+        ValueError,
+        "layer 0 must be left with copies of rows that it had; got keys and values that were writ",
+    ),
+    "in place between": (
+        lambda: between_passes(evict_everywhere_in_place),
+        ValueError,
+        "layer 0 must be left with copies of rows that it had; got keys and values that were writ",
+    ),
+    "reset": (
+        lambda: between_passes(lambda cache: cache.reset()),
+        ValueError,
+        (
+            "layer 0 must keep its rows in their places between two passes; got values that were "
+            "written over, as Cache.reset() does"
+        ),
+    ),
+    "a head is gone": (
+        lambda: fill(model_of(), DynamicCache(), Changing(take_a_head)),
+        ValueError,
+        (
+            "layer 0 must keep its sequences and kv heads, and evict their tokens; got 1 sequences "
+            "and 1 heads where 1 and 2 were"
+        ),
+    ),
+    "a sequence is gone": (
+        take_a_sequence,
+        ValueError,
+        "and evict their tokens; got 1 sequences and 2 heads where 2 and 2 were",
+    ),
+    "keys and values of different tokens": (
+        lambda: fill(model_of(), DynamicCache(), Changing(part_values_from_keys)),
+        ValueError,
+        (
+            "layer 0 must be left with keys and values of the same tokens; got keys of some beside "
+            "values of others"
+        ),
+    ),
+    "a list of two": (
+        lambda: list_as_masked([0], [1]),
+        ValueError,
+        (
+            "masked_key_indices of layer 0 must be a tuple of three arrays of one length: "
+            "sequences, kv heads and slots; got arrays of [1, 1]"
+        ),
+    ),
+    "a list of two lengths": (
+        lambda: list_as_masked([0], [1], [2, 3]),
+        ValueError,
+        "sequences, kv heads and slots; got arrays of [1, 1, 2]",
+    ),
+    "an empty list": (list_as_masked, ValueError, "kv heads and slots; got tuple ()"),
+    "a list of other heads": (
+        lambda: list_as_masked([0, 0], [1, KV_HEADS], [2, 3]),
+        ValueError,
+        (
+            "masked_key_indices of layer 0 must name 1 sequences, 2 kv heads and slots, from 0 on; "
+            "got 2 among 2"
+        ),
+    ),
+    "a list of slots from the end": (
+        lambda: list_as_masked([0], [1], [-1]),
+        ValueError,
+        "2 kv heads and slots, from 0 on; got -1 among 1",
+    ),
+    "a cache of fewer layers": (
+        drop_the_layers,
+        ValueError,
+        "the cache must hold every layer of the model; got 1 layers and none of number 1",
     ),
     "cut in any order": (
         lambda: between_passes(lambda cache: cache.crop(20), kvpress.KnormPress(0.5)),

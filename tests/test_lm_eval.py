@@ -640,6 +640,12 @@ def test_an_answer_is_a_text_with_a_census() -> None:
     assert type(str(answer)) is str
 
 
+@pytest.mark.parametrize("text", [None, b"c", 3])
+def test_an_answer_is_no_other_thing_than_a_text(text: object) -> None:
+    with pytest.raises(TypeError, match=r"^text must be a string; got .*; write what the"):
+        Answer(text, [1, 0], 2)
+
+
 def test_an_answer_refuses_what_a_census_refuses() -> None:
     with pytest.raises(TypeError, match="pool must be given with a keep-mask"):
         Answer("c", [1, 0])

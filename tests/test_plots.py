@@ -204,6 +204,13 @@ def test_other_things_are_no_axes(make: Callable[[], Any], wrong: Any) -> None: 
         make().plot(wrong)
 
 
+@pytest.mark.parametrize("make", DISPLAYS.values(), ids=DISPLAYS)
+def test_axes_that_were_removed_are_refused(make: Callable[[], Any], ax: Axes) -> None:
+    ax.remove()
+    with pytest.raises(ValueError, match=r"^ax must be on a figure; got one that was removed"):
+        make().plot(ax)
+
+
 def test_matplotlib_is_needed_to_draw_alone() -> None:
     shown = fresh(
         "import sys; sys.modules['matplotlib'] = None\n"
@@ -632,6 +639,22 @@ def test_names_are_drawn_as_they_are(ax: Axes) -> None:
     ax.figure.draw_without_rendering()
     names = [text.rpartition(": in place")[0] for text in texts(ax)[1:]]
     assert names == ["_hidden", "$x^$", "a\\nb\\x1b[2J", "<b>", ""]
+
+
+@pytest.mark.parametrize("names", [["x" * 10_000], [str(number) for number in range(100)]])
+def test_long_names_and_many_policies_leave_room_for_the_axes(
+    names: list[str],
+    pyplot: Any,  # noqa: ANN401  # a module
+) -> None:
+    policies = dict.fromkeys(names, MASKS["whole"])
+    display = FrontierDisplay.from_importance(SCORES, 16, 64, policies=policies).plot()
+    figure: Any = display.figure_
+    figure.draw_without_rendering()
+    box, dpi = display.ax_.get_window_extent(), figure.dpi
+    assert box.width > 5 * dpi
+    assert box.height > 2 * dpi
+    assert max(map(len, texts(display.ax_))) < 100
+    pyplot.close(figure)
 
 
 @pytest.mark.parametrize(

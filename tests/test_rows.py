@@ -88,6 +88,15 @@ def test_a_row_that_was_rewritten_is_refused_where_it_is(
     assert "the values where it rewrites the keys" in str(refusal.value)
 
 
+@pytest.mark.parametrize("kind", [np.longdouble, np.clongdouble])
+def test_numbers_with_bytes_that_mean_nothing_are_refused(kind: type[np.generic]) -> None:
+    rows = np.ones((2, 1), kind)
+    if rows.dtype.char in "dD":
+        pytest.skip("an extended float is a double here")
+    with pytest.raises(TypeError, match=r"before must be an array of numbers .*; got an array of"):
+        masks.from_rows(rows, rows[:1])
+
+
 def test_strict_is_a_flag() -> None:
     with pytest.raises(TypeError, match="strict must be"):
         masks.from_rows([[1.0]], [[1.0]], strict=1)  # type: ignore[arg-type]  # on purpose
@@ -153,6 +162,26 @@ def test_what_was_not_rewritten_tells_rows_apart() -> None:
         assert history.num_ambiguous == ambiguous
 
 
+@pytest.mark.parametrize("keys_written", [False, True])
+def test_what_was_written_over_in_place_tells_nothing_alone(keys_written: bool) -> None:
+    """Rows 1 and 2 of four were moved to the front of their own memory."""
+    history = history_of(4)
+    whole, moved = [1, 2, 3, 4], [2, 3, 3, 4]
+    history.gather(
+        codes(moved, whole) if keys_written else codes(whole, moved),
+        codes([2, 3], [2, 3]),
+        step=1,
+        overwritten=(keys_written, not keys_written),
+    )
+    assert times(history) == [1, -1, -1, 1]
+    assert history.num_ambiguous == 0
+
+
+def test_keys_and_values_must_be_of_the_same_tokens() -> None:
+    with pytest.raises(ValueError, match="layer 3 must be left with keys and values of the same"):
+        history_of(4).gather(codes([1, 2, 3, 4], [5, 6, 7, 8]), codes([2, 3], [5, 6]), step=1)
+
+
 def test_a_row_whose_key_equals_its_value_is_one_of_its_own() -> None:
     history = history_of(3)
     history.gather(codes([1, 2, 3], [1, 2, 3]), codes([2], [2]), step=1)
@@ -179,6 +208,16 @@ def test_what_was_asked_for_settles_which_of_equal_rows_is_left(
     history.gather(codes([1, 1, 1, 2], [1, 1, 1, 2]), codes([1, 2], [1, 2]), step=1, taken=asked)
     assert history.origin[0].tolist() == [place, place]
     assert history.num_ambiguous == ambiguous
+
+
+def test_what_was_asked_for_settles_which_place_equal_rows_took() -> None:
+    """Both are left, in the other order; the second eviction tells them apart by their keys."""
+    history = history_of(3)
+    taken = np.broadcast_to(np.array([2, 1]), (1, 2, 2))
+    history.gather(codes([1, 2, 3], [9, 7, 7]), codes([6, 4], [7, 7]), step=1, taken=taken)
+    history.gather(codes([6, 4], [7, 7]), codes([6], [7]), step=2)
+    assert times(history) == [1, 2, -1]
+    assert history.num_ambiguous == 0
 
 
 def test_one_row_cannot_be_left_twice() -> None:

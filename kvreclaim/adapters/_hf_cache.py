@@ -62,6 +62,12 @@ def rows_of(cache: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401  #
     if getattr(cache, "offloading", False) or not hasattr(cache, "layers"):
         what = "an offloaded cache" if hasattr(cache, "layers") else _checks.shown(cache)
         raise TypeError(f"the cache must have its layers at hand; got {what}; {hint}.")
+    if layer >= len(cache.layers):
+        raise ValueError(
+            f"the cache must hold every layer of the model; got {len(cache.layers)} layers and "
+            f"none of number {layer}; measure models whose layers share a cache by layers of their "
+            "own, and leave the cache as it is until the recorder's block ends."
+        )
     held = cache.layers[layer]
     if getattr(held, "is_sliding", False):
         raise ValueError(
@@ -112,6 +118,11 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     """Say whether two tensors hold the same bits."""
     torch = imported("rows", "torch", "torch")
     return bool(torch.equal(_bits(one), _bits(other).to(one.device)))
+
+
+def num_writes(rows: Tensor) -> int:
+    """Return how often the memory of a tensor was written over; 0 in inference mode, uncounted."""
+    return 0 if rows.is_inference() else int(rows._version)  # noqa: SLF001  # torch has no other name for it
 
 
 def shares_memory(one: Tensor, other: Tensor) -> bool:

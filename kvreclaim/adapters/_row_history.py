@@ -102,6 +102,7 @@ class RowHistory:
         *,
         step: int,
         taken: NDArray[np.int64] | None = None,
+        overwritten: tuple[bool, bool] = (False, False),
         between: bool = False,
     ) -> None:
         """Evict what is not among the rows left.
@@ -114,10 +115,13 @@ class RowHistory:
             The first step at which what is gone is gone.
         taken
             Slots that torch was asked to gather, which tell equal rows apart; None if unknown.
+        overwritten
+            Whether the keys, and the values, held were written over since: those of `before` are
+            then in the places of the rows left, and tell nothing by themselves.
         between
             True: between two passes, when a whole pass that is gone was undone rather than evicted.
         """
-        source, unsure = self._matched(before, after, taken)
+        source, unsure = self._matched(before, after, taken, overwritten)
         moved = np.take_along_axis(self.origin, source, axis=2)
         real = np.take_along_axis(
             np.broadcast_to(self.real[:, np.newaxis], self.evicted_at.shape), moved, axis=2
@@ -141,29 +145,42 @@ class RowHistory:
         self._begins = [begin for begin in self._begins if begin < first]
 
     def _matched(
-        self, before: Codes, after: Codes, taken: NDArray[np.int64] | None
+        self,
+        before: Codes,
+        after: Codes,
+        taken: NDArray[np.int64] | None,
+        overwritten: tuple[bool, bool],
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the slot that each row left was in, and where equal rows leave that open.
 
         What a press rewrites says nothing of a row, though by chance it may equal another. So one
         criterion holds for all rows: key and value; if that fails for any, the value; or the key.
         """
-        lost = np.zeros(0, np.bool_)
-        both = _paired(before), _paired(after)
-        for was, now in (both, (before[1], after[1]), (before[0], after[0])):
-            source = np.empty(now.shape, np.int64)
-            unsure = np.empty(now.shape, np.bool_)
-            for row in np.ndindex(now.shape[:2]):
-                source[row], unsure[row] = _rows.sources(was[row], now[row])
-                if (
-                    taken is not None
-                    and unsure[row].any()
-                    and _fits(taken[row], was[row], now[row])
-                ):
-                    source[row], unsure[row] = taken[row], False
-            lost = source < 0
-            if not lost.any():
-                return source, unsure
+        if all(overwritten):
+            raise ValueError(
+                f"layer {self.layer} must be left with copies of rows that it had; got keys and "
+                "values that were written over in place, so that what they were is gone; write "
+                "the rows that stay into new tensors, such as keys[:, :, kept]."
+            )
+        source, unsure = _sources(_paired(before), _paired(after), taken)
+        if (source >= 0).all():
+            return source, unsure
+        by_key, by_value = (
+            None if written else _sources(was, now, taken)
+            for written, was, now in zip(overwritten, before, after, strict=True)
+        )
+        found = [part for part in (by_value, by_key) if part and (part[0] >= 0).all()]
+        if len(found) > 1:
+            (source, unsure), (other, open_too) = found
+            if (source != other)[~unsure & ~open_too].any():
+                raise ValueError(
+                    f"layer {self.layer} must be left with keys and values of the same tokens; got "
+                    "keys of some beside values of others; measure the press without what moves "
+                    "them apart."
+                )
+        if found:
+            return found[0]
+        lost = (by_key or by_value or (source, unsure))[0] < 0
         sequence, head, slot = np.argwhere(lost)[0].tolist()
         raise ValueError(
             f"layer {self.layer} must be left with copies of rows that it had, of their keys or of "
@@ -176,6 +193,21 @@ class RowHistory:
 def _paired(codes: Codes) -> NDArray[np.int64]:
     keys, values = codes
     return np.asarray(keys ^ (values * _ODD))
+
+
+def _sources(
+    was: NDArray[np.int64], now: NDArray[np.int64], taken: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the slot of each row left by one criterion, or -1, and where that is open."""
+    source = np.empty(now.shape, np.int64)
+    unsure = np.empty(now.shape, np.bool_)
+    for row in np.ndindex(now.shape[:2]):
+        # Equal rows that are all left may still have changed places.
+        if taken is not None and _fits(taken[row], was[row], now[row]):
+            source[row], unsure[row] = taken[row], False
+        else:
+            source[row], unsure[row] = _rows.sources(was[row], now[row])
+    return source, unsure
 
 
 def _fits(taken: NDArray[np.int64], was: NDArray[np.int64], now: NDArray[np.int64]) -> bool:

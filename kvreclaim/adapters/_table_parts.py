@@ -22,10 +22,11 @@ from kvreclaim.pool import BlockPool
 
 @attrs.frozen(kw_only=True)
 class Part:
-    """Where a chunk begins, on some axes of its array, and what goes with its tables."""
+    """Where a chunk begins, and its sizes, on some axes of its array; and what its tables have."""
 
     axes: str
     first: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
     lengths: NDArray[np.int64] | None = None
     offset: NDArray[np.int64] | int = 0
 
@@ -39,6 +40,7 @@ def parts_of(whole: Part, chunks: Sequence[Sequence[int]]) -> NDArray[np.object_
         parts[index] = Part(
             axes=whole.axes,
             first=tuple(borders[axis][i] for axis, i in enumerate(index)),
+            sizes=tuple(chunks[axis][i] for axis, i in enumerate(index)),
             lengths=None if whole.lengths is None else whole.lengths[at],
             offset=whole.offset if isinstance(whole.offset, int) else whole.offset[at],
         )
@@ -59,12 +61,30 @@ def _named(part: Part) -> AbstractContextManager[None]:
     return named(f"array, from {', '.join(places)} on" if places else "array")
 
 
+def _refuse_other_shapes(keep: NDArray[Any], declared: Sequence[int]) -> None:
+    if keep.shape != tuple(declared):
+        raise ValueError(
+            f"a chunk must have the shape that the array declares, {tuple(declared)}; got "
+            f"{keep.shape}; write map_blocks(..., chunks=...) where a function changes shapes."
+        )
+
+
 def census_of_chunk(
-    keep: NDArray[Any], parts: NDArray[np.object_], *, axes: str | None, pool: BlockPool
+    keep: NDArray[Any],
+    parts: NDArray[np.object_],
+    *,
+    shape: Sequence[int],
+    outer: Sequence[int],
+    axes: str | None,
+    pool: BlockPool,
 ) -> Census:
-    """Return the census of a chunk of whole tables."""
+    """Return the census of a chunk of whole tables, of an array whose outer axes may be cut."""
     part: Part = parts.item()
+    declared = [*shape]
+    for axis, size in zip(outer, part.sizes, strict=True):
+        declared[axis] = size
     with _named(part):
+        _refuse_other_shapes(keep, declared)
         return take_census(keep, pool, axes=axes, lengths=part.lengths, offset=part.offset)
 
 
@@ -78,6 +98,7 @@ def packed(
     """
     part: Part = parts.item()
     with _named(part):
+        _refuse_other_shapes(keep, part.sizes)
         bits = np.packbits(_checks.as_keep(keep).transpose(order), axis=-1)
     start, tokens = part.first[order[-1]], keep.shape[order[-1]]
     shift = start % 8

@@ -95,7 +95,9 @@ def take_census(
     )
     if all(len(chunks[axis]) == 1 for axis in inner):
         order = counted = [*range(len(shape))]  # no axis goes: read and counted in one task
-        count: Any = functools.partial(_table_parts.census_of_chunk, axes=axes, pool=pool)
+        count: Any = functools.partial(
+            _table_parts.census_of_chunk, shape=shape, outer=outer, axes=axes, pool=pool
+        )
     else:
         order, counted = [*outer, *inner], outer
         array = _packed(array, chunks, letters, order, da)

@@ -49,13 +49,15 @@ class KeepMaskRecorder:
     TypeError, ValueError
         For what is no such model; within the model's own call, where the mask cannot be told:
         sliding windows, quantised, static and offloaded caches, a press that rewrites both keys and
-        values, a second prefill, a cache that was filled before.
+        values or takes away sequences or heads, a second prefill, a cache that was filled before.
 
     Notes
     -----
     Two tokens whose keys and values have the same bits are told apart by what torch is asked to
     gather. Where a press selects in another way, the first is taken for the survivor, and counted
     (`num_ambiguous`). Rows that are overwritten, and not taken away, stay: ThinK evicts nothing.
+    What evicts by writing over keys and values in place is refused, but in torch.inference_mode,
+    where tensors count no writes, it cannot be seen: measure it under torch.no_grad.
 
     Examples
     --------
@@ -126,7 +128,8 @@ class KeepMaskRecorder:
         record = self._records.get(layer)
         if record is not None and cache is self._cache and record.holds(values):
             return  # a replay that stores nothing, as KVgrad's
-        if record is None or cache is not self._cache or keys.shape[2] == num_new:
+        emptied = record is not None and not record.history.num_slots  # by a press
+        if record is None or cache is not self._cache or (keys.shape[2] == num_new and not emptied):
             self._refuse_other_cache(layer, cache, keys.shape[2] - num_new)
             self._cache = cache
             record = self._records[layer] = LayerRecord(module, keys, values)

@@ -72,6 +72,11 @@ class Answer(str):
         offset: ArrayLike = 0,
     ) -> Self:
         """Make the text, and take the census."""
+        if not isinstance(text, str):
+            raise TypeError(
+                f"text must be a string; got {_checks.shown(text)}; write what the model answered, "
+                "'' where that is nothing."
+            )
         answer = super().__new__(cls, text)
         answer.census = (
             None

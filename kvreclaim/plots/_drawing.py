@@ -31,6 +31,7 @@ _NARROWEST: Final = 24  # letters of a line of a title
 _LETTER: Final = 0.55  # width of a letter over the size of its font
 _BELOW: Final = 40  # points from the axes to their legend: ticks and a label lie between
 _COLUMN: Final = 3.6  # inches of a column of a legend
+_LONGEST_NAME: Final = 40  # letters
 
 
 class Look(NamedTuple):
@@ -69,6 +70,11 @@ def axes_for(ax: object, size: tuple[float, float]) -> Axes:
         raise TypeError(
             f"ax must be the Axes of matplotlib to draw on; got {_checks.shown(ax)}; write one of "
             "those that figure.subplots() returns, or leave it out."
+        )
+    if ax.figure is None:
+        raise ValueError(
+            "ax must be on a figure; got one that was removed from it; write one of those that "
+            "figure.subplots() returns, or leave it out."
         )
     return ax
 
@@ -109,6 +115,12 @@ def wrapped(ax: Axes, label: Any, text: str) -> list[str]:  # noqa: ANN401  # a 
     """Return text in lines as wide as the axes, in the font of a label."""
     letters = int(72 * _inches_of(ax) / (_LETTER * label.get_fontsize()))
     return textwrap.wrap(text, max(_NARROWEST, letters), break_long_words=False)
+
+
+def shortened(name: str) -> str:
+    """Return a name with its middle left out where it would leave the axes no room."""
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
 
 
 def _inches_of(ax: Axes) -> float:

@@ -21,6 +21,8 @@ from kvreclaim.pool import BlockPool, PoolLike, as_pool
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 COLOURS: Final = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 _FEW: Final = 40  # points of a line that have a marker each
+_IN_LEGEND: Final = 6  # policies that a legend has room for
+_LINE: Final = 0.2  # inches of each other
 
 
 @attrs.frozen(kw_only=True)
@@ -157,7 +159,8 @@ class FrontierDisplay:
             Where matplotlib is not installed.
         """
         frontier = self.frontier
-        ax = _drawing.axes_for(ax, (7.0, 4.6))
+        below = max(0, len(self.points) - _IN_LEGEND)
+        ax = _drawing.axes_for(ax, (7.0, 4.6 + _LINE * below))
         self.ax_, self.figure_ = ax, ax.figure
         _drawing.set_title(
             ax,
@@ -196,8 +199,8 @@ class FrontierDisplay:
             )
             packed = point.census.num_blocks - point.census.num_floor_blocks
             labels.append(
-                f"{printable(point.name)}: in place {point.census.num_freed_blocks:,}, "
-                f"packed {packed:,}"
+                f"{_drawing.shortened(printable(point.name))}: in place "
+                f"{point.census.num_freed_blocks:,}, packed {packed:,}"
             )
         ax.set_xlabel("blocks that come back in place, at least")
         ax.set_ylabel("importance that is evicted")

@@ -470,6 +470,28 @@ def lowest(scores: NDArray[np.float64], num_kept: int, **_: object) -> Keep:
     return policies.lowest_importance(scores, num_kept)
 
 
+def ties_by_chance(scores: NDArray[np.float64], num_kept: int) -> Keep:
+    return lowest(scores + np.random.default_rng().random(scores.shape) / 2, num_kept)
+
+
+def ties_by_place(scores: NDArray[np.float64], num_kept: int) -> Keep:
+    """Break ties of every other sequence from the back."""
+    turn = (-1) ** np.arange(len(scores))[:, None]
+    return lowest(scores + turn * np.arange(scores.shape[-1]) / 1e3, num_kept)
+
+
+def signing(scores: NDArray[np.float64], num_kept: int) -> Keep:
+    keep = lowest(scores, num_kept)
+    scores[scores == 0] = -0.0
+    return keep
+
+
+def flattening(scores: NDArray[np.float64], num_kept: int) -> Keep:
+    keep = lowest(scores, num_kept)
+    scores.shape = (scores.size,)
+    return keep
+
+
 def real_tokens(s: NDArray[np.float64], n: int, valid: Keep) -> Keep:
     """Take padding at the left for kept tokens' equal, but cut what stands at the right."""
     left = valid[..., :1]
@@ -537,6 +559,7 @@ BREAKS: dict[str, list[tuple[Callable[..., object], dict[str, Any], str, tuple[i
     ],
     "deterministic": [
         (Alternating(), {}, "deterministic, no_revival, batch", (1, 2)),
+        (ties_by_chance, {"skip": ["no_revival", "batch"]}, "deterministic", ()),
         (
             lambda s, n, rng: policies.random(s.shape, n, rng=np.random.default_rng()),  # noqa: ARG005  # it does not use what it is given
             {"takes_rng": True, "skip": ["no_revival"]},
@@ -544,7 +567,11 @@ BREAKS: dict[str, list[tuple[Callable[..., object], dict[str, Any], str, tuple[i
             (),
         ),
     ],
-    "input_unchanged": [(forgetful, {}, "input_unchanged", (1, 2))],
+    "input_unchanged": [
+        (forgetful, {}, "input_unchanged", (1, 2)),
+        (signing, {}, "input_unchanged", (1, 2)),
+        (flattening, {}, "input_unchanged", (1, 2)),
+    ],
     "no_revival": [
         (lambda s, n: lowest(s if n % 2 else -s, n), {}, "no_revival", (1, 3)),
         (lambda s, n: lowest(s if n < 45 else -s, n), {}, "no_revival", (1, 64)),
@@ -553,6 +580,7 @@ BREAKS: dict[str, list[tuple[Callable[..., object], dict[str, Any], str, tuple[i
         (of_the_first, {}, "batch", (2, 2)),
         (of_place, {}, "batch", (2, 2)),
         (by_size, {}, "batch", (2, 2)),
+        (ties_by_place, {}, "batch", (2, 2)),
         (lambda s, n: of_the_first(s.T, n).T, {"axes": "tb"}, "batch", (2, 2)),
     ],
     "padding": [
@@ -634,6 +662,26 @@ def test_an_exception_is_a_finding_and_the_cause() -> None:
     with pytest.raises(AssertionError, match=r"raised RuntimeError: nothing\\nto keep\n") as caught:
         check_policy(raising)
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_what_is_written_to_is_said() -> None:
+    assert "  wrote -0.0 over importance 0.0 at index (0, " in message(
+        lambda: check_policy(signing)
+    )
+    assert "  made an array of float64 of shape (2,) of the importance\n" in message(
+        lambda: check_policy(flattening)
+    )
+
+
+def test_an_exception_without_a_text_is_a_finding_too() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def mute(*_: object) -> Keep:
+        raise MuteError
+
+    assert "  raised MuteError: without a text\n" in message(lambda: check_policy(mute))
 
 
 def test_a_policy_that_fails_where_reclaim_is_measured_is_told_so() -> None:

@@ -321,7 +321,10 @@ def _first_breach(asked: Asked, name: str) -> _Breach | None:
 
 
 def _finding_of(error: Exception) -> Finding:
-    said = printable(str(error))
+    try:
+        said = printable(str(error))
+    except Exception:  # noqa: BLE001  # an error of a policy's own may fail at this too
+        said = "without a text"
     return Finding(f"raised {type(error).__name__}: {said:.{_LONGEST}}")
 
 

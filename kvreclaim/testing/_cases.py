@@ -16,6 +16,8 @@ Policy: TypeAlias = Callable[..., object]
 
 Scores: TypeAlias = NDArray[np.float64]
 
+Kind: TypeAlias = Literal["distinct", "tied"]
+
 _TOKENS: Final = (2, 3, 4, 5, 6, 8, 13, 17, 33, 64, 100)  # beyond sinks and window
 _FEW: Final = 6  # up to so many tokens, every budget is tried
 _SEEDS: Final = 2
@@ -27,7 +29,7 @@ class Case(NamedTuple):
     shape: tuple[int, ...]
     num_kept: int
     seed: int
-    kind: Literal["distinct", "tied"] = "distinct"
+    kind: Kind = "distinct"
 
     def importance(self) -> Scores:
         """Return the scores, anew each time."""
@@ -100,7 +102,7 @@ class Asked(NamedTuple):
         return self.keep(case.importance(), case.num_kept, case.seed)
 
 
-def ordinary(asked: Asked, kind: Literal["distinct", "tied"] = "distinct") -> Iterator[Case]:
+def ordinary(asked: Asked, kind: Kind = "distinct") -> Iterator[Case]:
     """Yield cases by size: budgets that hold what is reserved and evict at least one token."""
     low = max(1, asked.reserved)
     yield from (
@@ -109,6 +111,12 @@ def ordinary(asked: Asked, kind: Literal["distinct", "tied"] = "distinct") -> It
         for num_kept in _budgets(low, shape[asked.token_axis])
         for seed in range(asked.seed, asked.seed + _SEEDS)
     )
+
+
+def alternating(asked: Asked) -> Iterator[Case]:
+    """Yield the ordinary cases, every other one of them with scores that are tied."""
+    for number, case in enumerate(ordinary(asked)):
+        yield case._replace(kind="tied") if number % 2 else case
 
 
 def edges(asked: Asked) -> Iterator[Case]:

@@ -491,6 +491,10 @@ def pyramid_kv(
     layer, each keeps ``num_kept``. In each row the last ``window`` tokens stay, and the highest
     scores before them; a budget below the window keeps the last tokens.
 
+    From the last budget of equal layers to the next one, the last layers lose tokens: what they
+    evict at the larger budget they keep at the smaller. This breaks the law ``no_revival`` of
+    `kvreclaim.testing.check_policy`.
+
     From arXiv 2406.02069, whose code has window 64 and beta 20 in its class, and a window of 8 with
     maximum pooling in its benchmark; it counts the window beside the line, and whole steps. The
     line here is that of kvpress's ``PyramidKVPress``, with which this agrees for a whole budget and

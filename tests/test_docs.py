@@ -13,6 +13,7 @@ from kvreclaim import runtimes
 
 DOCS = Path(__file__).parents[1] / "docs"
 FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 PAGES = sorted(DOCS.glob("*.md"))  # an sdist has them too: hatch packs what git does
 SCOPES = {"all": "hl", "layer": "h", "head": ""}
 
@@ -31,6 +32,12 @@ def test_examples_of_a_page(page: Path) -> None:
             continue
         assert block.startswith(">>> "), "an example that nothing runs"
         assert block.endswith("\n\n"), "the fence would be read as output"
+
+
+@pytest.mark.parametrize("page", [DOCS.parent / "README.md", *PAGES], ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_which_pool_has_examples() -> None:

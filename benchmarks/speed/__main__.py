@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.pages import write_into
 from benchmarks.speed import block_sizes, files, growth, inputs, parts, small, tried
 from benchmarks.speed import workload as work
 from benchmarks.speed.results import Section, machine
 from benchmarks.speed.targets import judged
 
-BEGIN: Final = "<!-- begin: python -m benchmarks.speed -->\n"
-END: Final = "<!-- end -->\n"
+COMMAND: Final = "python -m benchmarks.speed"  # named by the marks of the page
 
 
 def run(scale: work.Scale, folder: Path) -> str:
@@ -43,18 +43,9 @@ def run(scale: work.Scale, folder: Path) -> str:
     return "\n".join((f"Machine: {machine()}; CPU time.", "", *map(str, tables)))
 
 
-def write_into(page: Path, text: str) -> None:
-    """Replace what stands between the marks of a page."""
-    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} must hold the lines {BEGIN!r} and {END!r}; write them.")
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", "utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and say how long it took."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller masks, in half a minute")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables into a page")
     options = parser.parse_args(arguments)
@@ -63,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = run(work.QUICK if options.quick else work.FULL, Path(folder))
     print(text)
     if options.into is not None:
-        write_into(options.into, text)
+        write_into(options.into, {COMMAND: text})
     print(f"{time.process_time() - start:.0f} s of CPU time", file=sys.stderr)
 
 

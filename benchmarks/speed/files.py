@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed import yardsticks
 from benchmarks.speed.clock import Call, measure
 from benchmarks.speed.growth import peak
-from benchmarks.speed.results import Section, Table, number
+from benchmarks.speed.results import Section, number
 from kvreclaim import census_of_file, take_census
 
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed.clock import Call, measure
-from benchmarks.speed.results import Section, Table, cells, number
+from benchmarks.speed.results import Section, cells, number
 from kvreclaim import BlockPool, take_census, take_census_packed
 
 ROUNDS: Final = 15  # of two calls that differ by less than one part in twenty

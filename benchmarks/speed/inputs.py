@@ -9,10 +9,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed import yardsticks
 from benchmarks.speed.clock import Call, measure
-from benchmarks.speed.results import Section, Table, cells, number
+from benchmarks.speed.results import Section, cells, number
 from kvreclaim import BlockPool, masks, take_census, take_census_packed
 
 LAYERS: Final = 32

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed import yardsticks
 from benchmarks.speed.clock import Call, measure
-from benchmarks.speed.results import Section, Table, cells
+from benchmarks.speed.results import Section, cells
 from kvreclaim import BlockPool, take_census
 
 ALONE: Final = {"frees": "none"}

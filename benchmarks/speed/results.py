@@ -1,4 +1,4 @@
-"""What a section of the run found, and its text in markdown."""
+"""What a section of the run found, and its numbers as text."""
 
 from __future__ import annotations
 
@@ -10,30 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
-
-@attrs.frozen(kw_only=True)
-class Table:
-    """One table: a heading, what its numbers are, and rows of cells."""
-
-    title: str
-    text: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse rows that do not fit the header."""
-        for row in self.rows:
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"rows must have the {len(self.header)} cells of the header; got {row}; write "
-                    "an empty cell where there is nothing."
-                )
-
-    def __str__(self) -> str:
-        """Return the table in markdown; the first column reads left, numbers read right."""
-        border = ("---", *("---:" for _ in self.header[1:]))
-        lines = [f"| {' | '.join(row)} |" for row in (self.header, border, *self.rows)]
-        return "\n".join((f"### {self.title}", "", self.text, "", *lines, ""))
+from benchmarks.pages import Table
 
 
 @attrs.frozen(kw_only=True)

@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 import kvreclaim
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed import yardsticks
 from benchmarks.speed.clock import Call, measure
-from benchmarks.speed.results import Section, Table, number
+from benchmarks.speed.results import Section, number
 from kvreclaim import BlockPool, Census, merge, report, take_census
 
 ROUNDS: Final = 15

@@ -7,7 +7,8 @@ from typing import Final
 
 import attrs
 
-from benchmarks.speed.results import Table, number
+from benchmarks.pages import Table
+from benchmarks.speed.results import number
 
 
 @attrs.frozen

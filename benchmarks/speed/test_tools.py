@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.speed import __main__ as command
+from benchmarks.pages import END, Table, begin, between, write_into
 from benchmarks.speed import growth, targets, yardsticks
 from benchmarks.speed import workload as work
 from benchmarks.speed.clock import SPAN, Times, measure
-from benchmarks.speed.results import Table, number
+from benchmarks.speed.results import number
 from kvreclaim import take_census
 
 
@@ -171,16 +171,20 @@ def test_a_table_is_markdown_and_refuses_rows_that_do_not_fit() -> None:
 
 
 def test_a_page_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
-    """Twice, too."""
+    """Twice, too, and beside the tables of another command."""
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{command.BEGIN}old\n{command.END}after\n", "utf-8")
-    for text in ("first", "second"):
-        command.write_into(page, text)
-        check(page.read_text("utf-8"), f"before\n{command.BEGIN}\n{text}\n{command.END}after\n")
-    page.write_text("no marks", "utf-8")
+    one, other = begin("one"), begin("other")
+    page.write_text(f"before\n{other}theirs\n{END}{one}old\n{END}after\n", "utf-8")
+    for text in ("first", "second\n"):
+        write_into(page, {"one": text})
+        whole = f"before\n{other}theirs\n{END}{one}\n{text}\n{END}after\n"
+        check(page.read_text("utf-8"), whole)
+        check(between(page, "one"), text)
     with pytest.raises(ValueError, match="must hold the lines"):
-        command.write_into(page, "text")
-    check(page.read_text("utf-8"), "no marks")
+        write_into(page, {"one": "new", "none": "text"})
+    check(page.read_text("utf-8"), whole)
+    with pytest.raises(ValueError, match="must hold the lines"):
+        between(page, "none")
 
 
 def test_a_peak_is_what_one_call_allocates_at_most() -> None:

@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.pages import Table
 from benchmarks.speed import workload as work
 from benchmarks.speed import yardsticks
 from benchmarks.speed.clock import Call, measure
-from benchmarks.speed.results import Section, Table, cells, number
+from benchmarks.speed.results import Section, cells, number
 from kvreclaim import take_census
 
 WORD: Final = 64

@@ -1,12 +1,14 @@
-"""Tables in markdown, and the marks of a page between which a script writes them."""
+"""What scripts write: tables in markdown, between the marks of a page, and whole files of text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import attrs
+
+from kvreclaim._formats import writing
 
 END: Final = "<!-- end -->\n"
 
@@ -64,7 +66,18 @@ def write_into(page: Path, texts: Mapping[str, str]) -> None:
     for command, text in texts.items():
         before, _, after = _parted(page, whole, command)
         whole = f"{before}{begin(command)}\n{text}\n{END}{after}"
-    page.write_text(whole, "utf-8")
+    write_text(page, whole)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, and the folders that it needs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = text.encode()
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    writing.write_whole(str(path), write)
 
 
 def _parted(page: Path, whole: str, command: str) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ import numpy as np
 import oracle_bounds as oracle
 import pytest
 
+from benchmarks.pages import write_text
 from benchmarks.study import __main__ as command
 from benchmarks.study import compactors, expected, methods, sequences, shapes, structure, sweep
 from benchmarks.study.measure import LIMIT, exact, judged, largest, of_rare, of_ratio, of_values
@@ -567,9 +568,9 @@ def test_the_command_writes_whole_files_and_says_which(
 
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    command.write_whole(path, "old")
+    write_text(path, "old")
     with pytest.raises(UnicodeEncodeError):
-        command.write_whole(path, "new \ud800")
+        write_text(path, "new \ud800")
     assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
 
 

@@ -7,14 +7,13 @@ interactive_data.json, the static figures and the page.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.pages import write_text
 from benchmarks.study import (
     admission,
     compaction,
@@ -51,25 +50,11 @@ def run(*, quick: bool = False, tell: Callable[[int, str], None] | None = None) 
     )
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name, then give it its own, so that no part of it is seen."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        Path(name).chmod(0o644)  # a temporary file is its owner's alone
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def write_data(study: Study, folder: Path) -> list[Path]:
     """Write the table and what the charts are made of."""
     files = {"results_summary.csv": study.to_csv(), "interactive_data.json": study.to_json()}
     for name, text in files.items():
-        write_whole(folder / name, text)
+        write_text(folder / name, text)
     return [folder / name for name in files]
 
 

@@ -31,6 +31,12 @@ _MOST_TOKENS: Final = 2**40
 _WHOLE: Final = 2.0**53  # up to here a float holds every whole number
 _MOST: Final = 1e100  # of a sample, so that no product of sums leaves the range of floats
 _SHORT: Final = 40  # characters of a value that a message shows whole
+_NO_LETTERS: Final = frozenset(
+    f"{word}{plural}"
+    for word in ("layer", "head", "token", "batch", "sequence", "row", "table", "block", "all")
+    for plural in ("", "s", "es")
+) | {"none"}
+"""Words whose letters would be taken for so many axes."""
 
 
 def as_count(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
@@ -272,6 +278,14 @@ def _as_letters(axes: object, shape: tuple[int, ...], rule: str, *, name: str, e
 
 
 def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
+    if value.lower() in _NO_LETTERS:
+        hint = "write a letter for each axis, such as 'lht' for layer, kv head, token"
+        if name == "shared_axes":
+            hint = (
+                "write 'h' for a table for each layer, 'lh' for one table for all, '' for a table "
+                "for each layer and head"
+            )
+        raise ValueError(f"{name} must be {rule}; got the word {value!r}; {hint}.")
     odd = next((letter for letter in value if not (letter.isascii() and letter.isalpha())), None)
     if odd is not None:
         raise ValueError(f"{name} must be {rule}; got {value!r}; {odd!r} is no letter from a to z.")
@@ -281,12 +295,11 @@ def _refuse_odd_letters(name: str, rule: str, value: str) -> None:
 
 def as_keep(keep: object, name: str = "keep") -> NDArray[np.bool_]:
     """Return a keep-mask as a boolean array, without a copy where it is one already."""
-    if isinstance(keep, tuple) and hasattr(keep, "keep"):
-        raise TypeError(
-            f"{name} must be {_KEEP_RULE}; got {type(keep).__name__}, which holds more than a "
-            "mask; write saved.keep, axes=saved.axes, lengths=saved.lengths, offset=saved.offset."
-        )
-    array = keep if type(keep) is np.ndarray else as_array(name, keep, _KEEP_RULE)
+    if type(keep) is np.ndarray:
+        array = keep
+    else:
+        _refuse_record(name, keep)
+        array = as_array(name, keep, _KEEP_RULE)
     if array.ndim == 0:
         raise ValueError(
             f"{name} must have a token axis; got a single value; write such as [True, False]."
@@ -294,11 +307,30 @@ def as_keep(keep: object, name: str = "keep") -> NDArray[np.bool_]:
     if array.dtype != np.bool_:
         if array.size == 0 and isinstance(keep, list | tuple):
             return array.astype(np.bool_)  # an empty list says nothing of its kind
-        array = _booleans_from_integers(name, _with_own_dtype(array), _dtype_name(keep, array))
+        array = _booleans_from_integers(name, _with_own_dtype(array), dtype_name(keep, array))
     return array
 
 
 _KEEP_RULE: Final = "an array of True and False, True where a token stays"
+_PAIR: Final = [np.bool_, np.int64]  # what `from_list` and its kin return
+
+
+def _refuse_record(name: str, value: object) -> None:
+    """Refuse what holds a mask, or was counted from one, and say how to write its parts."""
+    kind = type(value)
+    if hasattr(kind, "keep"):
+        held = "saved" if hasattr(kind, "axes") else "found"
+        parts = [part for part in ("axes", "lengths", "offset") if hasattr(kind, part)]
+        what = f"{kind.__name__}, which holds more than a mask"
+        hint = ", ".join([f"{held}.keep", *(f"{part}={held}.{part}" for part in parts)])
+    elif hasattr(kind, "census"):
+        what = f"{kind.__name__}, which holds a census"
+        hint = "its .census, where a Census is taken"
+    elif isinstance(value, tuple) and [getattr(part, "dtype", 0) for part in value] == _PAIR:
+        what, hint = "a pair of a mask and lengths", "pair[0], lengths=pair[1]"
+    else:
+        return
+    raise TypeError(f"{name} must be {_KEEP_RULE}; got {what}; write {hint}.")
 
 
 def _booleans_from_integers(name: str, array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
@@ -355,7 +387,7 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
         mask = array.dtype.kind == "b"
         hint = "write the scores it was made from" if mask else "write numbers"
         raise TypeError(
-            f"{name} must be {rule}; got an array of {_dtype_name(value, array)}; {hint}."
+            f"{name} must be {rule}; got an array of {dtype_name(value, array)}; {hint}."
         )
     if array.ndim == 0:
         raise ValueError(
@@ -427,7 +459,7 @@ def as_samples(
     array = as_array(name, value, rule)
     if array.dtype.kind not in "iuf":
         raise TypeError(
-            f"{name} must be {rule}; got an array of {_dtype_name(value, array)}; write numbers."
+            f"{name} must be {rule}; got an array of {dtype_name(value, array)}; write numbers."
         )
     if array.ndim != 1 and not (columns and array.ndim == 2 and array.shape[1]):  # noqa: PLR2004  # rows and columns
         also = ", or of shape (n, k)" if columns else ""
@@ -519,7 +551,7 @@ def as_integers(name: str, value: object) -> NDArray[np.int64]:
             else "write whole numbers, astype(int) if they are whole already"
         )
         raise TypeError(
-            f"{name} must be integers; got an array of {_dtype_name(value, array)}; {hint}."
+            f"{name} must be integers; got an array of {dtype_name(value, array)}; {hint}."
         )
     if kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ValueError(
@@ -633,7 +665,7 @@ def _with_own_dtype(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.int8 if "int" in name else np.float32)
 
 
-def _dtype_name(value: object, array: NDArray[Any]) -> str:
+def dtype_name(value: object, array: NDArray[Any]) -> str:
     """Return the name of the dtype that came, which NumPy may not have."""
     came = None if isinstance(value, np.ndarray) else getattr(value, "dtype", None)
     return array.dtype.name if came is None else str(came).rpartition(".")[2]

@@ -484,6 +484,7 @@ def as_census(
     """Return the census that came, or take it of the keep-mask that came."""
     if not isinstance(keep_or_census, Census):
         if pool is None:
+            _checks.as_keep(keep_or_census)
             raise TypeError(
                 "pool must be given with a keep-mask; got none; write the block size, such as 16, "
                 "or a BlockPool."

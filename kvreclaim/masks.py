@@ -429,7 +429,9 @@ class MatchedRows(NamedTuple):
         Kept rows that are one of several equal ones of which only some are left: which, the cache
         cannot tell, and the earliest are taken.
     num_unmatched
-        Rows of `after` that are in `before` no longer, or not so often: new, or rewritten.
+        Rows of `after` that `before` does not have, or not so often: new, or rewritten. Always 0
+        unless they were let pass (``strict=False``): the tokens that such rows stand for are not in
+        the mask, and are taken for evicted.
     """
 
     keep: NDArray[np.bool_]
@@ -437,7 +439,7 @@ class MatchedRows(NamedTuple):
     num_unmatched: int
 
 
-def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = False) -> MatchedRows:
+def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = True) -> MatchedRows:
     """Return a keep-mask from the keys, or the values, of a cache before and after an eviction.
 
     Survivors are copies, so they are found by their bits, wherever they were put: 0.0 and -0.0
@@ -452,7 +454,8 @@ def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = False) -> M
     after
         Numbers of the same type and shape, but for the number of tokens.
     strict
-        True: refuse rows of `after` that are in `before` no longer. False: count them.
+        True: refuse rows of `after` that `before` does not have, or not so often. False: count
+        them, as tokens written since the eviction, which are no part of the mask.
 
     Returns
     -------
@@ -462,24 +465,31 @@ def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = False) -> M
     Raises
     ------
     TypeError, ValueError
-        For arrays that hold no numbers, or do not fit one another; with `strict`, for a row that is
-        new or rewritten.
+        For arrays that hold no numbers, or do not fit one another; unless `strict` is False, for a
+        row that is new or rewritten.
 
     Examples
     --------
     >>> before = [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]]
     >>> from_rows(before, [[4.0, 5.0], [0.5, 1.0]])
     MatchedRows(keep=array([ True, False,  True]), num_ambiguous=0, num_unmatched=0)
-    >>> from_rows(before, [[4.0, 5.0], [0.5, 1.5]]).num_unmatched
+    >>> from_rows(before, [[4.0, 5.0], [0.5, 1.5]], strict=False).num_unmatched
     1
     """
     strict = _checks.as_flag("strict", strict)
     was, now = _numbers("before", before), _numbers("after", after)
     if now.dtype != was.dtype or now.shape[:-2] != was.shape[:-2] or now.shape[-1] != was.shape[-1]:
         raise ValueError(
-            "after must have the type and the shape of before, but for the number of tokens; got "
-            f"{now.dtype.name} of shape {now.shape} for {was.dtype.name} of shape {was.shape}; "
-            "write both as the cache holds them."
+            "after must have the type and the shape of before, but for the number of tokens, on "
+            f"the axis before the last; got {_checks.dtype_name(after, now)} of shape {now.shape} "
+            f"for {_checks.dtype_name(before, was)} of shape {was.shape}; write both as the cache "
+            "holds them, numpy.moveaxis(rows, 0, -2) where tokens come first."
+        )
+    if strict and now.shape[-2] > was.shape[-2]:
+        raise ValueError(
+            f"after must have no more rows than before; got {now.shape[-2]} tokens after "
+            f"{was.shape[-2]}; write the cache before the eviction first, or strict=False where "
+            "tokens were written since."
         )
     old, new = _row_bits(was), _row_bits(now)
     keep = np.zeros(old.shape, np.bool_)
@@ -492,9 +502,10 @@ def from_rows(before: ArrayLike, after: ArrayLike, *, strict: bool = False) -> M
         if strict and lost.any():
             raise ValueError(
                 "after must hold copies of rows of before; got a row at slot "
-                f"{int(lost.argmax())}{in_row(index)} that is not there, or not so often; write "
-                "what the method copies, the values where it rewrites the keys, or strict=False to "
-                "count such rows."
+                f"{int(lost.argmax())}{in_row(index)} that is not there, or not so often, "
+                f"{np.count_nonzero(lost)} of {len(lost)} in all; write what the method copies, "
+                "the values where it rewrites the keys, neither cast to another type and back nor "
+                "in another order of axes, or strict=False to count such rows."
             )
         keep[index][source[~lost]] = True
         ambiguous += int(np.count_nonzero(unsure))
@@ -933,7 +944,8 @@ def _numbers(name: str, value: ArrayLike) -> NDArray[Any]:
     array = _checks.as_array(name, value, rule)
     # An extended float has bytes that are no part of its value, and differ by chance.
     if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
-        raise TypeError(f"{name} must be {rule}; got an array of {array.dtype.name}; {hint}.")
+        came = _checks.dtype_name(value, array)
+        raise TypeError(f"{name} must be {rule}; got an array of {came}; {hint}.")
     if array.ndim < 2 or array.shape[-1] == 0:  # noqa: PLR2004  # tokens, elements
         raise ValueError(f"{name} must be {rule}; got shape {array.shape}; {hint}.")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))

@@ -192,11 +192,14 @@ GATHERING: dict[str, Callable[[], Press]] = {
 }
 
 
+NO_HEAD_DIM = "CriticalKV asks for config.head_dim, which Qwen2 has not"
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", GATHERING)
 def test_a_press_that_gathers_keeps_what_it_gathers(architecture: str, name: str) -> None:
     if (architecture, name) == ("qwen2", "criticalkv"):
-        pytest.skip("CriticalKV asks for config.head_dim, which Qwen2 has not")
+        pytest.skip(NO_HEAD_DIM)
     torch.manual_seed(1)
     press = GATHERING[name]()
     model = model_of(architecture, "eager" if name == "observed" else "sdpa")
@@ -293,9 +296,11 @@ def listed(model: Model, num_tokens: int, sequences: int = 1) -> Bools:
     return masks.from_evicted(lists, (LAYERS, sequences, KV_HEADS, num_tokens))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", MASKING)
 def test_a_press_that_masks_evicts_what_it_lists(architecture: str, name: str) -> None:
+    if (architecture, name) == ("qwen2", "criticaladakv"):
+        pytest.skip(NO_HEAD_DIM)
     model = model_of(architecture)
     if name == "duo_attention":
         press = MASKING[name]()
@@ -751,6 +756,30 @@ def test_generate_is_used_as_always() -> None:
     assert recorder.keep[:, 0, :, 20:23].all()
 
 
+def test_what_is_generated_counts_and_can_be_cut_off() -> None:
+    model, tokens = model_of(), prompt(100)
+    with KeepMaskRecorder(model) as recorder, kvpress.KnormPress(0.5)(model):
+        model.generate(tokens, max_new_tokens=8, min_new_tokens=8, pad_token_id=0)
+    assert logical_saving(recorder.census(16)) == 50 / 107
+    assert report(recorder.keep[..., :100], 16, axes="lbht").logical_saving == 0.5
+
+
+def test_a_recorder_is_shown_in_a_line() -> None:
+    recorder = KeepMaskRecorder(model_of())
+    assert repr(recorder) == "<KeepMaskRecorder: nothing recorded yet>"
+    recorder = prefilled(model_of(), kvpress.KnormPress(0.5), prompt())
+    assert repr(recorder) == (
+        f"<KeepMaskRecorder: layers {LAYERS}, sequences 1, kv heads {KV_HEADS}, tokens 150, "
+        "passes 1, logical saving 0.500>"
+    )
+
+
+def test_a_recorder_that_cannot_be_read_is_shown_with_why() -> None:
+    recorder = prefilled(model_of(), GATHERING["knorm"](), prompt())
+    recorder._histories.pop()
+    assert repr(recorder).startswith("<KeepMaskRecorder: every layer must write to the cache; got")
+
+
 # --- What cannot be told ---
 
 
@@ -1038,7 +1067,9 @@ REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         (
             "every layer must hold the same tokens; got a sliding window "
-            "(DynamicSlidingWindowLayer) in layer 0"
+            "(DynamicSlidingWindowLayer) in layer 0; write past_key_values=DynamicCache(), which "
+            "holds every row as it was written, and does so in every layer, then keep[sliding, "
+            "..., : 1 - window] = False in the mask, for the layers that slide."
         ),
     ),
     "static": (
@@ -1243,6 +1274,20 @@ def test_what_is_refused(name: str) -> None:
     for layer in model_of().model.layers:
         assert not layer._forward_hooks
         assert not layer.self_attn._forward_hooks
+
+
+def test_what_a_window_has_passed_by_can_be_left_out() -> None:
+    model, window, sliding = sliding_model(), 64, [1]
+    with KeepMaskRecorder(model) as recorder:
+        model(prompt(), past_key_values=DynamicCache())
+    keep = recorder.keep
+    assert keep.all()
+    keep[sliding, ..., : 1 - window] = False
+    cache = DynamicCache(config=model.config)  # what transformers itself would hold
+    model(prompt(), past_key_values=cache)
+    assert keep[1].sum(axis=-1).tolist() == [[cache.layers[1].keys.shape[2]] * KV_HEADS]
+    assert keep[0].all()
+    assert recorder.keep.all()
 
 
 def test_a_model_without_a_cache_is_let_be() -> None:
@@ -1464,7 +1509,14 @@ def test_columns_beside_the_metrics_of_kvpress(
     if not decoding and contexts[0] < contexts[1]:  # groups come in the order of their names
         order = [runner.censuses[i] for i in (0, 0, 1, 1)]
     assert frame["kv_logical_saving"].tolist() == [logical_saving(census) for census in order]
-    assert frame["kv_num_ambiguous"].tolist() == [0] * 4
+    counts = frame["kv_num_ambiguous"].tolist()
+    assert counts == [0] * 4
+    assert {type(count) for count in counts} == {int}
+    frame.to_csv(tmp_path / "predictions.csv")
+    written_csv = pandas.read_csv(tmp_path / "predictions.csv", float_precision="round_trip")
+    assert written_csv["kv_num_ambiguous"].dtype.kind == "i"
+    assert written_csv["kv_logical_saving"].tolist() == frame["kv_logical_saving"].tolist()
+    assert written_csv["kv_held_bytes"].isna().all()
     assert frame["predicted_answer"].map(lambda answer: len(answer.split())).tolist() == [4] * 4
     pooled = report(merge(runner.censuses))
     written = json.loads((tmp_path / "reclaim.json").read_text("utf-8"))

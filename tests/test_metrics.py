@@ -41,6 +41,7 @@ from kvreclaim import (
     pool_usage,
     reclaim_curve,
     reclaim_efficiency,
+    report,
     savings_breakdown,
     slots_per_move,
     take_census,
@@ -111,6 +112,11 @@ def test_pools_that_a_metric_takes(metric: Callable[..., float]) -> None:
             metric(census, other)
     with pytest.raises(TypeError, match="pool must be given with a keep-mask"):
         metric(keep)
+    for wrong in (None, report(census)):  # no mask, whatever the pool
+        with pytest.raises(
+            TypeError, match=f"keep must be an array .*; got {type(wrong).__name__}"
+        ):
+            metric(wrong)
 
 
 @pytest.mark.parametrize("metric", OF_MASKS)

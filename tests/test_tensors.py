@@ -233,6 +233,15 @@ def test_keys_of_torch_are_matched_by_their_bits(torch: Any, kind: str) -> None:
     found = masks.from_rows(keys.requires_grad_(), left)
     assert found.keep.tolist() == masks.from_indices(index, 7).tolist()
     assert found[1:] == (0, 0)
+    other = torch.float16 if kind == "bfloat16" else torch.bfloat16  # a cast loses bits
+    with pytest.raises(ValueError, match=r"after must .*; got .*; write"):
+        masks.from_rows(keys, left.to(other))
+
+
+def test_a_type_that_numpy_does_not_have_is_called_by_its_name(torch: Any) -> None:  # noqa: ANN401
+    keys = torch.ones(3, 2)
+    with pytest.raises(ValueError, match=r"got bfloat16 of shape \(1, 2\) for float16 of shape"):
+        masks.from_rows(keys.half(), keys[:1].bfloat16())
 
 
 # --- jax ---

@@ -39,7 +39,8 @@ def _refusals(where: str, rule: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001  # a library raises anything
         raise ValueError(
-            f"{where} must be {rule}; got what {type(error).__name__} stands for; write it anew."
+            f"{where} must be {rule}; got other data ({type(error).__name__} on reading it); "
+            "write it anew."
         ) from None
 
 

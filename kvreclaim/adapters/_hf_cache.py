@@ -72,8 +72,8 @@ def rows_of(cache: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401  #
     if getattr(held, "is_sliding", False):
         raise ValueError(
             "every layer must hold the same tokens; got a sliding window "
-            f"({type(held).__name__}) in layer {layer}; {hint}, and does so in every layer, or "
-            "measure the layers of full attention by themselves."
+            f"({type(held).__name__}) in layer {layer}; {hint}, and does so in every layer, then "
+            "keep[sliding, ..., : 1 - window] = False in the mask, for the layers that slide."
         )
     for kind in type(held).__mro__:
         if kind.__name__ in _REFUSED:

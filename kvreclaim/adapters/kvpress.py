@@ -20,6 +20,7 @@ from kvreclaim.adapters._layer_record import LayerRecord
 from kvreclaim.adapters._row_history import RowHistory
 from kvreclaim.census import Census, take_census
 from kvreclaim.lifetimes import NEVER
+from kvreclaim.metrics import logical_saving
 from kvreclaim.pool import PoolLike
 from kvreclaim.reports import report
 
@@ -216,6 +217,22 @@ class KeepMaskRecorder:
         rows = sum(history.num_tokens for history in histories)
         return sum(history.num_slots for history in histories) / rows
 
+    def __repr__(self) -> str:
+        """Return what was recorded in a line."""
+        name = type(self).__name__
+        if not self._histories:
+            return f"<{name}: nothing recorded yet>"
+        try:
+            keep, census = self.keep, self.census(1)
+        except ValueError as error:
+            return f"<{name}: {error}>"
+        layers, sequences, heads, _ = keep.shape
+        return (
+            f"<{name}: layers {layers}, sequences {sequences}, kv heads {heads}, tokens "
+            f"{census.num_tokens}, passes {self._histories[0].step + 1}, logical saving "
+            f"{logical_saving(census):.3f}>"
+        )
+
     def census(self, pool: PoolLike) -> Census:
         """Return the census of what is left, under a pool."""
         return take_census(self.keep, pool, axes=AXES, lengths=self.lengths)
@@ -247,7 +264,7 @@ def reclaim_columns(
     dict
         Every figure of `report` by its name, built-in numbers, None where one is undefined or
         infinite, or where the pool asks for none; `cached_share` and `num_ambiguous` of the
-        recorder; and the `signature`.
+        recorder; and the `signature`. Tokens generated since are kept, and counted.
 
     Raises
     ------

@@ -169,6 +169,59 @@ def test_nothing_overlaps_and_nothing_is_cut_off(make: Callable[[], Any], pyplot
             assert figure.bbox.y0 - 1 <= box.y0 <= box.y1 <= figure.bbox.y1 + 1
 
 
+@pytest.mark.parametrize("name", sorted({*DISPLAYS} - {"savings", "pinned savings"}))
+def test_where_nothing_makes_room_below_a_legend_is_within_the_axes(
+    name: str,
+    pyplot: Any,  # noqa: ANN401  # a module
+) -> None:
+    figure, ax = pyplot.subplots()
+    DISPLAYS[name]().plot(ax)
+    figure.canvas.draw()
+    legend, within = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    if name.startswith("map"):  # it would hide what is drawn
+        assert legend.y1 < within.y0
+    else:
+        assert within.y0 < legend.y0 < legend.y1 < within.y1
+        assert within.x0 < legend.x0 < legend.x1 < within.x1
+
+
+def test_what_stands_on_a_bar_stays_below_the_frame(pyplot: Any) -> None:  # noqa: ANN401
+    for rows, columns in ((1, 1), (1, 2), (2, 1)):
+        figure, axes = pyplot.subplots(rows, columns, layout="constrained", squeeze=False)
+        ax = axes[0, 0]
+        DISPLAYS["savings"]().plot(ax)
+        figure.canvas.draw()
+        tops = [text.get_window_extent().y1 for text in ax.texts]
+        assert max(tops) < ax.get_window_extent().y1
+
+
+@pytest.mark.parametrize("make", [*DISPLAYS.values(), *EMPTY.values()])
+def test_a_display_is_a_line_in_a_notebook(make: Callable[[], Any]) -> None:
+    display = make()
+    text = repr(display)
+    assert text.startswith(f"<{type(display).__name__}: ")
+    assert text.endswith("|rows:4>") or "|rows:1>" in text or "|rows:0>" in text
+    assert "\n" not in text
+    assert len(text) < 200
+    for table in getattr(display, "tables", ()):
+        assert len(repr(table)) < 100
+
+
+def test_what_the_line_of_a_display_says() -> None:
+    census = "in place 0 of 32 blocks come back (0.000), packed 21 would (0.656)"
+    pool = "B:16|share:hl|frees:any|tail:closed|move:evacuate|"
+    assert repr(DISPLAYS["occupancy"]()) == f"<OccupancyDisplay: {census}; {pool}rows:4>"
+    assert repr(DISPLAYS["savings"]()) == f"<SavingsDisplay: {census}; {pool}pool:99|rows:4>"
+    assert "; 3 of 4 tables drawn; B:16|share:none|" in repr(DISPLAYS["map of a part"]())
+    assert repr(DISPLAYS["frontier"]()) == (
+        "<FrontierDisplay: 64 of 128 entries evicted; 5 numbers of free blocks, 2 policies; "
+        f"{pool}rows:1>"
+    )
+    assert repr(DISPLAYS["timeline"]()).startswith(
+        "<TimelineDisplay: 50 steps; at most 10 blocks are held; B:4|"
+    )
+
+
 @pytest.mark.parametrize("make", EMPTY.values(), ids=EMPTY)
 def test_nothing_is_drawn_of_nothing(make: Callable[[], Any], ax: Axes) -> None:
     make().plot(ax)

@@ -45,8 +45,8 @@ class DrawnTable:
 
     label: str
     num_blocks: int
-    blocks: tuple[int, ...]
-    kinds: NDArray[np.uint8] = attrs.field(converter=_checks.as_read_only)
+    blocks: tuple[int, ...] = attrs.field(repr=False)
+    kinds: NDArray[np.uint8] = attrs.field(converter=_checks.as_read_only, repr=False)
 
 
 class _Line(NamedTuple):
@@ -132,6 +132,13 @@ class BlockMapDisplay:
                 )
             ),
         )
+
+    def __repr__(self) -> str:
+        """Return what comes back, how much of it is drawn, and under which pool."""
+        census = self.census
+        drawn = f"{len(self.tables):,} of {census.num_tables:,} tables drawn"
+        text = f"{_drawing.comes_back(census)}; {drawn}"
+        return _drawing.in_short(self, text, census.pool, census.rows_per_table)
 
     def plot(self, ax: Axes | None = None) -> BlockMapDisplay:
         """Draw the map on an Axes, or on a new figure, and return the display.

@@ -30,6 +30,7 @@ from kvreclaim.pool import PoolLike, as_pool
 
 _MOST_BARS: Final = 64  # beside that of blocks without a live slot
 _MOST_LETTERS: Final = 50  # along an axis
+_HEADROOM: Final = 1.4  # for the two lines above a bar, in axes that are an inch high and more
 
 
 @attrs.define(kw_only=True, eq=False, on_setattr=attrs.setters.frozen)
@@ -107,6 +108,10 @@ class OccupancyDisplay:
         """
         require_census(census)
         return cls(census=census)
+
+    def __repr__(self) -> str:
+        """Return what comes back, and under which pool."""
+        return _in_short(self, self.census)
 
     def plot(self, ax: Axes | None = None) -> OccupancyDisplay:
         """Draw the histogram on an Axes, or on a new figure, and return the display.
@@ -216,6 +221,10 @@ class SavingsDisplay:
         require_census(census)
         return cls(census=census)
 
+    def __repr__(self) -> str:
+        """Return what comes back, and under which pool."""
+        return _in_short(self, self.census)
+
     def plot(self, ax: Axes | None = None) -> SavingsDisplay:
         """Draw the waterfall on an Axes, or on a new figure, and return the display.
 
@@ -266,8 +275,14 @@ class SavingsDisplay:
             ax.plot([place + 0.4, place + 0.6], [end] * 2, color=_drawing.ink_of(ax), linewidth=0.8)
         ax.set_xticks(range(len(bars)), [name for _, name, _ in bars])
         ax.set_ylabel("share of all entries")
-        ax.set_ylim(0, (logical_saving(census) or 1) * 1.2)
+        ax.set_ylim(0, (logical_saving(census) or 1) * _HEADROOM)
         return self
+
+
+def _in_short(display: object, census: Census) -> str:
+    return _drawing.in_short(
+        display, _drawing.comes_back(census), census.pool, census.rows_per_table
+    )
 
 
 def _bar(

@@ -79,6 +79,11 @@ def axes_for(ax: object, size: tuple[float, float]) -> Axes:
     return ax
 
 
+def in_short(display: object, text: str, pool: BlockPool, rows: int) -> str:
+    """Return a display as a line: what its title says."""
+    return f"<{type(display).__name__}: {text}; {short_signature(pool, rows)}>"
+
+
 def comes_back(census: Census) -> str:
     """Return how many blocks come back: in place, and packed."""
     if not census.num_blocks:
@@ -139,22 +144,31 @@ def patch_of(look: Look) -> Any:  # noqa: ANN401  # a Patch
 
 
 def set_legend(
-    ax: Axes, handles: Sequence[Any], labels: Sequence[str], points: float = _BELOW
+    ax: Axes, handles: Sequence[Any], labels: Sequence[str], points: float | None = None
 ) -> None:
-    """Put a legend so far below the axes; labels are drawn as they are, whatever they hold."""
-    transforms = imported("a plot", "matplotlib.transforms", "plot")
-    below = transforms.offset_copy(ax.transAxes, ax.figure, y=-points, units="points")
-    legend = ax.legend(
-        handles,
-        [f"{number}" for number in range(len(labels))],  # no name begins with "_" for matplotlib
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        bbox_transform=below,
-        borderaxespad=0.0,
-        fontsize="small",
-        frameon=False,
-        ncols=max(1, int(_inches_of(ax) // _COLUMN)),
-    )
+    """Put a legend so far below the axes; labels are drawn as they are, whatever they hold.
+
+    Where no distance is given, and no layout engine makes room there, it is put within the axes.
+    """
+    names = [f"{number}" for number in range(len(labels))]  # none begins with "_" for matplotlib
+    if points is None and ax.figure.get_layout_engine() is None:
+        legend = ax.legend(handles, names, fontsize="small")
+    else:
+        transforms = imported("a plot", "matplotlib.transforms", "plot")
+        below = transforms.offset_copy(
+            ax.transAxes, ax.figure, y=-(points or _BELOW), units="points"
+        )
+        legend = ax.legend(
+            handles,
+            names,
+            loc="upper left",
+            bbox_to_anchor=(0.0, 0.0),
+            bbox_transform=below,
+            borderaxespad=0.0,
+            fontsize="small",
+            frameon=False,
+            ncols=max(1, int(_inches_of(ax) // _COLUMN)),
+        )
     for text, label in zip(legend.get_texts(), labels, strict=True):
         text.set_parse_math(False)
         text.set_text(label)

@@ -148,6 +148,15 @@ class FrontierDisplay:
             points=tuple(points),
         )
 
+    def __repr__(self) -> str:
+        """Return the budget, how many points there are, and under which pool."""
+        text = (
+            f"{self.num_evicted:,} of {self.num_entries:,} entries evicted; "
+            f"{len(self.frontier.free_blocks):,} numbers of free blocks, "
+            f"{len(self.points):,} policies"
+        )
+        return _drawing.in_short(self, text, self.pool, self.rows_per_table)
+
     def plot(self, ax: Axes | None = None) -> FrontierDisplay:
         """Draw frontier and policies on an Axes, or on a new figure, and return the display.
 

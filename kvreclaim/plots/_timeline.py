@@ -87,6 +87,12 @@ class TimelineDisplay:
             )
         return cls(timeline=timeline, last=timeline.census_at(len(timeline.num_tokens) - 1))
 
+    def __repr__(self) -> str:
+        """Return how long it is, the peak, and under which pool."""
+        line = self.timeline
+        text = f"{len(line.num_tokens):,} steps; at most {line.peak_held_blocks:,} blocks are held"
+        return _drawing.in_short(self, text, line.pool, self.last.rows_per_table)
+
     def plot(self, ax: Axes | None = None) -> TimelineDisplay:
         """Draw the timeline on an Axes, or on a new figure, and return the display.
 

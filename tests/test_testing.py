@@ -488,8 +488,31 @@ def signing(scores: NDArray[np.float64], num_kept: int) -> Keep:
 
 def flattening(scores: NDArray[np.float64], num_kept: int) -> Keep:
     keep = lowest(scores, num_kept)
-    scores.shape = (scores.size,)
+    scores.resize(scores.size, refcheck=False)
     return keep
+
+
+ROUNDINGS: tuple[Callable[[int, float], float], ...] = (
+    lambda tokens, ratio: tokens * ratio,
+    lambda tokens, ratio: math.ceil(tokens * ratio),
+    lambda tokens, ratio: tokens - int(tokens * (1 - ratio)),
+    lambda tokens, ratio: tokens - math.ceil(tokens * (1 - ratio)),
+    lambda tokens, ratio: tokens * (1 - (1 - ratio)),
+    lambda tokens, ratio: float(np.float32(tokens) * np.float32(ratio)),
+    lambda tokens, ratio: math.ceil(np.float32(tokens) * np.float32(ratio)),
+)
+
+
+def of_ratio(count: Callable[[int, float], float]) -> Callable[..., Keep]:
+    """A policy that is told a share of the tokens, and rounds; whole numbers are left alone."""
+
+    def policy(scores: NDArray[np.float64], num_kept: int) -> Keep:
+        tokens = scores.shape[-1]
+        if num_kept in (0, tokens):
+            return lowest(scores, num_kept)
+        return lowest(scores, int(count(tokens, min(num_kept / tokens, 1.0))))
+
+    return policy
 
 
 def real_tokens(s: NDArray[np.float64], n: int, valid: Keep) -> Keep:
@@ -517,7 +540,8 @@ BREAKS: dict[str, list[tuple[Callable[..., object], dict[str, Any], str, tuple[i
     ],
     "budget": [
         (lambda s, n: lowest(s, n - 1 if n else 0), {}, "budget, edge_budgets, ties", (1, 2)),
-        (lambda s, n: lowest(s, n - (n > 40)), {}, "budget, edge_budgets, ties", (1, 64)),
+        (lambda s, n: lowest(s, n - (n > 50)), {}, "budget, edge_budgets, ties", (1, 64)),
+        *((of_ratio(count), {}, "budget, ties", ()) for count in ROUNDINGS),
         (
             lambda s, n: policies.ada_kv(s, n, axes="bht"),
             {"axes": "bht"},
@@ -659,9 +683,26 @@ def test_a_map_is_in_blocks_of_the_pool_and_of_the_first_finding_alone() -> None
 
 
 def test_an_exception_is_a_finding_and_the_cause() -> None:
-    with pytest.raises(AssertionError, match=r"raised RuntimeError: nothing\\nto keep\n") as caught:
+    with pytest.raises(
+        AssertionError, match=r"the policy raised RuntimeError: nothing\\nto keep\n"
+    ) as caught:
         check_policy(raising)
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_policy_that_raises_at_once_is_said_to_raise() -> None:
+    def fail(*_: object) -> Keep:
+        raise KeyError("scores")
+
+    text = message(lambda: check_policy(fail))
+    assert text.startswith(
+        "fail raised KeyError, and so breaks 1 of 9 laws: shape\n\n"
+        "shape: the mask has the shape of the scores\n  the policy raised KeyError: 'scores'\n"
+    )
+    text = message(lambda: check_policy(lambda s, n: None))  # noqa: ARG005  # returns nothing
+    assert text.startswith("<lambda> breaks 1 of 9 laws: shape\n")
+    assert "\n  what the policy returns must be a keep-mask; got NoneType None;" in text
+    assert "raised" not in text
 
 
 def test_what_is_written_to_is_said() -> None:
@@ -681,7 +722,7 @@ def test_an_exception_without_a_text_is_a_finding_too() -> None:
     def mute(*_: object) -> Keep:
         raise MuteError
 
-    assert "  raised MuteError: without a text\n" in message(lambda: check_policy(mute))
+    assert "  the policy raised MuteError: without a text\n" in message(lambda: check_policy(mute))
 
 
 def test_a_policy_that_fails_where_reclaim_is_measured_is_told_so() -> None:
@@ -702,7 +743,9 @@ def test_a_policy_that_fails_where_reclaim_is_measured_is_told_so() -> None:
             raise MemoryError("x" * 1000)
         return lowest(scores, num_kept)
 
-    with pytest.raises(AssertionError, match=r"MemoryError: x{400}\n  axes='bt'") as caught:
+    with pytest.raises(
+        AssertionError, match=r"the policy raised MemoryError: x{400}\n  axes='bt'"
+    ) as caught:
         check_policy(overtaxed)
     assert isinstance(caught.value.__cause__, MemoryError)
 

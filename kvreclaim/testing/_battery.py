@@ -16,7 +16,7 @@ from kvreclaim.census import take_census
 from kvreclaim.metrics import packed_reclaim, physical_reclaim, reclaim_efficiency
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 from kvreclaim.signature import Signature, line_of
-from kvreclaim.testing._cases import Asked, Case, Policy, Scores
+from kvreclaim.testing._cases import Asked, Case, Policy, RaisedError, Scores
 from kvreclaim.testing._laws import FIRST, LAWS, Finding, budget_finding
 from kvreclaim.testing._pictures import LEGEND, blocks_of_rows
 
@@ -112,7 +112,7 @@ class _Breach(NamedTuple):
     law: str
     case: Case
     finding: Finding
-    error: Exception | None
+    error: BaseException | None
 
 
 def check_policy(
@@ -313,25 +313,32 @@ def _first_breach(asked: Asked, name: str) -> _Breach | None:
     for case in law.cases(asked):
         try:
             finding, error = law.finds(asked, case), None
-        except Exception as raised:  # noqa: BLE001  # a policy raises anything
-            finding, error = _finding_of(raised), raised
+        except Exception as raised:  # noqa: BLE001  # of the policy, or of what it returned
+            finding, error = _finding_of(raised)
         if finding:
             return _Breach(name, case, finding, error)
     return None
 
 
-def _finding_of(error: Exception) -> Finding:
+def _finding_of(raised: Exception) -> tuple[Finding, BaseException | None]:
+    """Return what is said of an exception, and what the policy itself raised, if it did."""
+    error = raised.__cause__ if isinstance(raised, RaisedError) else None
     try:
-        said = printable(str(error))
+        said = printable(str(raised if error is None else error))
     except Exception:  # noqa: BLE001  # an error of a policy's own may fail at this too
         said = "without a text"
-    return Finding(f"raised {type(error).__name__}: {said:.{_LONGEST}}")
+    who = "" if error is None else f"the policy raised {type(error).__name__}: "
+    return Finding(f"{who}{said:.{_LONGEST}}"), error
 
 
 def _text(asked: Asked, laws: Sequence[str], breaches: Sequence[_Breach], pool: BlockPool) -> str:
     """Return the whole message: each broken law, and a map of the first that has one."""
     broken = [breach.law for breach in breaches]
-    head = f"{_name(asked.policy)} breaks {len(broken)} of {len(laws)} laws: {', '.join(broken)}"
+    error = breaches[0].error if breaches[0].law in FIRST else None
+    also = "" if error is None else f"raised {type(error).__name__}, and so "
+    head = (
+        f"{_name(asked.policy)} {also}breaks {len(broken)} of {len(laws)} laws: {', '.join(broken)}"
+    )
     mapped = next((breach for breach in breaches if breach.finding.masks), None)
     return "\n\n".join(
         [
@@ -373,11 +380,11 @@ def _measured(
     asked: Asked, scores: Scores, num_kept: int, laws: Sequence[str], pool: BlockPool
 ) -> NDArray[np.bool_]:
     """Return the mask of which reclaim is measured; its budget is checked too."""
-    error: Exception | None = None
+    error: BaseException | None = None
     try:
         keep = asked.keep(scores.copy(), num_kept, asked.seed)
-    except Exception as raised:  # noqa: BLE001  # a policy raises anything
-        finding, error = _finding_of(raised), raised
+    except Exception as raised:  # noqa: BLE001  # of the policy, or of what it returned
+        finding, error = _finding_of(raised)
     else:
         wrong = budget_finding(asked, keep, num_kept) if "budget" in laws else None
         if wrong is None:

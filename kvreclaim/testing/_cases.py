@@ -18,9 +18,14 @@ Scores: TypeAlias = NDArray[np.float64]
 
 Kind: TypeAlias = Literal["distinct", "tied"]
 
-_TOKENS: Final = (2, 3, 4, 5, 6, 8, 13, 17, 33, 64, 100)  # beyond sinks and window
+# Beyond sinks and window. Of 29 and 49 a budget over the tokens, times these, is not the budget.
+_TOKENS: Final = (2, 3, 4, 5, 6, 8, 13, 17, 29, 49, 64, 100)
 _FEW: Final = 6  # up to so many tokens, every budget is tried
 _SEEDS: Final = 2
+
+
+class RaisedError(Exception):
+    """The policy itself has raised; what it raised is the cause."""
 
 
 class Case(NamedTuple):
@@ -80,7 +85,10 @@ class Asked(NamedTuple):
             more["rng"] = np.random.default_rng(seed)
         if self.takes_valid:
             more["valid"] = np.ones(scores.shape, np.bool_) if valid is None else valid
-        return self.policy(scores, num_kept, **more)
+        try:
+            return self.policy(scores, num_kept, **more)
+        except Exception as error:
+            raise RaisedError from error
 
     def keep(
         self, scores: Scores, num_kept: int, seed: int, valid: NDArray[np.bool_] | None = None

@@ -350,10 +350,13 @@ class Comparison:
     def _as_columns(self) -> tuple[str, Table]:
         signature, differing = self._signature()
         rows = [[name, *cells] for name, cells in differing.items()]
+        labels = dict(_LABELS)
+        if {report.census.pool.compactor for report in self.reports} == {"none"}:
+            labels["compacted_reclaim"] = "  no compactor"
         for name, cells in self._values("nan").items():
             if name in _STARTS_A_GROUP:
                 rows.append([])
-            rows.append([_LABELS[name], *cells])
+            rows.append([labels[name], *cells])
         return signature, Table(["", *self._short_names()[1]], rows)
 
 

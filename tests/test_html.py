@@ -155,7 +155,9 @@ WHY = [
     ("capacity_gain", [0, 0], 2, "no block is held"),
     ("moved_tokens_per_block", [1, 1], 2, "compaction frees no block"),
     ("decode_steps", [0, 0], 2, "no entry is live"),
+    ("moved_tokens_per_block", [1, 0], BlockPool(2, compactor="none"), "no compactor"),
     ("slots_per_move", [1, 1], 2, "compaction frees no block"),
+    ("slots_per_move", [1, 0], BlockPool(2, frees="none"), "no compactor"),
     ("slots_per_move", [0, 0, 0], BlockPool(2, open_tail=True), "compaction moves nothing"),
     ("effective_tokens_per_block", [1, 1], 2, "no entry is evicted"),
     ("effective_tokens_per_block", [0, 0], 2, "every entry is evicted"),
@@ -191,6 +193,7 @@ def test_every_undefined_figure_has_a_reason_that_holds(figures: Report) -> None
         "no entry is live": census.num_live_entries == 0,
         "no block is held": census.num_held_blocks == 0,
         "compaction frees no block": census.num_compactable_blocks == 0,
+        "no compactor": census.pool.compactor == "none",
         "compaction moves nothing": census.num_moved_entries == 0,
         "a table has several rows": census.rows_per_table > 1,
         "no block is usable": census.pool.num_usable_blocks == 0,
@@ -204,6 +207,22 @@ def test_every_undefined_figure_has_a_reason_that_holds(figures: Report) -> None
         assert words.startswith(("undefined", "infinite")) == (not math.isfinite(value))
         if not math.isfinite(value):
             assert holds[words.partition(" (")[2][:-1]], (name, words)
+
+
+def test_where_nothing_compacts_nothing_says_that_it_does() -> None:
+    figures = report([1, 0, 0, 1], BlockPool(2, compactor="none"))
+    both = compare({"a": figures, "b": figures})
+    for text in (str(figures), figures._repr_html_(), str(both)):
+        assert "no compactor" in text
+        assert not re.search("by compaction|after compaction|frees no block|copy: ", text)
+    mixed = compare({"a": figures, "b": report([1, 0, 0, 1], 2)}, force=True)
+    assert "  after compaction" in str(mixed)
+
+
+def test_a_wide_table_moves_in_a_box_of_its_own() -> None:
+    for shown in (report([1, 0], 2), compare({"a": report([1, 0], 2)})):
+        tag, attributes = page_of(shown).tags[0]
+        assert (tag, attributes) == ("div", {"style": "overflow-x:auto"})
 
 
 def test_a_figure_that_is_defined_is_shown_as_in_the_text() -> None:

@@ -10,6 +10,7 @@ from kvreclaim._render.tables import printable
 
 # In each element, since notebooks drop style sheets; what is not said comes from the theme.
 _CAPTION: Final = "caption-side:top;text-align:left;padding:0 0 .4em;overflow-wrap:anywhere"
+_BOX: Final = "overflow-x:auto"  # a table that is too wide moves in it, and not the page
 _TABLE: Final = "border-collapse:collapse"
 _NAME: Final = "text-align:left;font-weight:normal"
 _CELL: Final = "text-align:right;padding-left:1em;font-variant-numeric:tabular-nums"
@@ -28,7 +29,7 @@ def as_html(
     The first cell of a row names it. Without headings the last one is a remark.
     """
     parts = [
-        f'<div><table style="{_TABLE}">',
+        f'<div style="{_BOX}"><table style="{_TABLE}">',
         f'<caption style="{_CAPTION}"><code>{_text(signature)}</code></caption>',
     ]
     if headings:

@@ -13,6 +13,7 @@ _NO_BLOCKS: Final = "there are no blocks"
 _NONE_EVICTED: Final = "no entry is evicted"
 _NONE_HELD: Final = "no block is held"
 _NONE_COMPACTED: Final = "compaction frees no block"
+_NO_COMPACTOR: Final = "no compactor"
 
 _WHY_NAN: Final = {
     "physical_reclaim": _NO_BLOCKS,
@@ -23,7 +24,6 @@ _WHY_NAN: Final = {
     "fragmentation": _NONE_HELD,
     "memory_waste": _NONE_HELD,
     "capacity_gain": _NONE_HELD,
-    "moved_tokens_per_block": _NONE_COMPACTED,
     "decode_steps": "no entry is live",
     "reclaimed": _NO_ENTRIES,
     "stranded": _NO_ENTRIES,
@@ -102,8 +102,13 @@ def rows_of(
             ),
             *row(
                 "compacted_reclaim",
-                "  no compactor" if compactor == "none" else f"  after {compactor}",
-                blocks(census.num_packed_blocks, f"copy: {inside('decode_steps')} decode steps"),
+                f"  {_NO_COMPACTOR}" if compactor == "none" else f"  after {compactor}",
+                blocks(
+                    census.num_packed_blocks,
+                    "nothing is moved"
+                    if compactor == "none"
+                    else f"copy: {inside('decode_steps')} decode steps",
+                ),
             ),
             *row(
                 "packed_reclaim",
@@ -115,7 +120,11 @@ def rows_of(
             *row("reclaim_efficiency", "reclaim efficiency", "in place / logical"),
             *row("fragmentation", "fragmentation", "of held slots are not live"),
             *row("memory_waste", "memory waste", "of held memory is not live"),
-            *row("moved_tokens_per_block", "moved tokens per block", "by compaction"),
+            *row(
+                "moved_tokens_per_block",
+                "moved tokens per block",
+                "the pool has no compactor" if compactor == "none" else "by compaction",
+            ),
             *row("capacity_gain", "capacity gain", "blocks / held blocks"),
         ],
         others=[
@@ -145,7 +154,9 @@ def why_undefined(name: str, census: Census) -> str:
     """Return why a figure of a census is nan."""
     if name in _WHY_NAN:
         return _WHY_NAN[name]
-    if name == "slots_per_move":
+    if name in ("moved_tokens_per_block", "slots_per_move"):
+        if census.pool.compactor == "none":
+            return _NO_COMPACTOR
         return "compaction moves nothing" if census.num_compactable_blocks else _NONE_COMPACTED
     if name == "effective_tokens_per_block" and census.rows_per_table > 1:
         return "a table has several rows"

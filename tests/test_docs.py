@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from scripts import scripts_of
 
-from kvreclaim import runtimes
+from kvreclaim import BlockPool, report, runtimes
+from kvreclaim.adapters._lm_eval_columns import HIGHER_IS_BETTER
 
 DOCS = Path(__file__).parents[1] / "docs"
 FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
-PAGES = sorted(DOCS.glob("*.md"))  # an sdist has them too: hatch packs what git does
+PAGES = sorted(DOCS.rglob("*.md"))  # an sdist has them too: hatch packs what git does
 SCOPES = {"all": "hl", "layer": "h", "head": ""}
 
 
@@ -43,6 +44,54 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_which_pool_has_examples() -> None:
     text = (DOCS / "which-pool.md").read_text("utf-8")
     assert len(doctest.DocTestParser().get_examples(text)) > 5
+
+
+def rows_of_columns() -> dict[str, list[str]]:
+    lines = (DOCS / "columns.md").read_text("utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    return {row[0].strip("`"): row for row in rows}
+
+
+def test_columns_are_explained_each_once_in_their_order() -> None:
+    figures = [*report([1, 0], 2).figures()]
+    assert [*rows_of_columns()] == ["signature", *figures, "cached_share", "num_ambiguous"]
+    assert all(len(row) == 5 and all(row) for row in rows_of_columns().values())
+
+
+def test_columns_are_better_the_way_that_a_harness_is_told() -> None:
+    better = {name: row[3] for name, row in rows_of_columns().items()}
+    told = {name: "higher" if up else "lower" for name, up in HIGHER_IS_BETTER.items()}
+    assert {name: better[name] for name in told} == told
+    assert {*better.values()} == {"higher", "lower", "-"}
+
+
+@pytest.mark.parametrize(
+    ("pool", "keep"),
+    [
+        (BlockPool(2, compactor="none"), [1, 0, 0, 0]),
+        (BlockPool(2), []),
+        (BlockPool(2), [1, 1]),
+        (BlockPool(2), [0, 0]),
+        (BlockPool(2, total_blocks=9, entry_bytes=4), [1, 0, 0, 1]),
+    ],
+)
+def test_columns_that_are_never_empty_are_never(pool: BlockPool, keep: list[int]) -> None:
+    empty = {name: row[4] for name, row in rows_of_columns().items()}
+    found = report(keep, pool).to_dict()["metrics"]
+    for name, value in found.items():
+        if value is None:
+            assert empty[name] != "never"
+    reasons = {
+        "the pool has no compactor": ("moved_tokens_per_block", pool.compactor == "none"),
+        "there are no blocks": ("physical_reclaim", not keep),
+        "nothing is evicted": ("reclaim_efficiency", all(keep)),
+        "no block is held": ("fragmentation", not any(keep)),
+        "the pool has no `entry_bytes`": ("held_bytes", pool.entry_bytes is None),
+        "the pool has no `total_blocks`": ("pool_usage_after", pool.total_blocks is None),
+    }
+    for reason, (name, holds) in reasons.items():
+        assert reason in empty[name]
+        assert found[name] is None or not holds
 
 
 def rows_of_runtimes() -> dict[str, list[str]]:

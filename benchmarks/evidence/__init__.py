@@ -1,0 +1,1 @@
+"""Real eviction policies on real language models: quality, and the memory that comes back."""

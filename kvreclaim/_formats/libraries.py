@@ -25,6 +25,8 @@ from kvreclaim._formats.arrays import PARTS, Array, Values, check_size, known, m
 NOTE: Final = "kvreclaim"
 """The key in the header of a safetensors file under which `save_masks` writes what is no tensor."""
 
+_SAFE_TORCH: Final = (2, 10)
+"""Older ones can be led around weights_only: CVE-2025-32434, CVE-2026-24747."""
 _TEXTS: Final = ("axes", "bitorder", "meta")
 _SAFETENSORS_TYPES: Final = {"BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "UIF" for size in (2, 4, 8)
@@ -115,6 +117,18 @@ def arrays_in_torch(
             f"{size}; write it anew."
         )
     torch = imported(where, "torch", "torch")
+    release = torch.__version__
+    if tuple(map(int, release.split(".")[:2])) < _SAFE_TORCH:
+        raise ImportError(
+            f"{where} must be read by torch 2.10 or newer, whose weights_only runs no pickle; got "
+            f"torch {release}; install a newer one, or write a .safetensors or .npz file."
+        )
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":  # what only zipfile takes for a zip, torch may unpickle
+        raise ValueError(
+            f"{where} must begin as torch.save writes it, since objects are pickles and never "
+            "loaded; got an archive behind something else; write it anew."
+        )
     file.seek(0)
     with _refusals(where, "tensors alone, since other objects are pickles and never loaded"):
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=False)

@@ -208,10 +208,11 @@ def with_reclaim(manager: TaskManagerLike) -> TaskManagerLike:
 
     ``reclaim``
         The signature under which the figures hold; in the samples, the document's census.
-    ``logical_saving``, ``physical_reclaim``, ``compacted_reclaim``, ``packed_reclaim``,
-    ``reclaim_efficiency``, ``fragmentation``, ``memory_waste``, ``moved_tokens_per_block``
-        The figures; nan where undefined. In the samples, those of the document; None where
-        undefined or not measured.
+    the figures
+        ``logical_saving``, ``physical_reclaim``, ``compacted_reclaim``, ``packed_reclaim``,
+        ``reclaim_efficiency``, ``fragmentation``, ``memory_waste``, ``moved_tokens_per_block``; nan
+        where undefined. In the samples, those of the document; None where undefined or not
+        measured.
     ``..._stderr``
         The standard error of the ratio of sums over documents, linearised, as in
         `summarize_ratio`; ``"N/A"`` where that gives no t interval, such as for few documents, or

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import Case, cases
 
-from kvreclaim import BlockPool, _bits, _measure, occupancy, take_census
+from kvreclaim import BlockPool, _bits, _layout, _measure, _one_table, occupancy, take_census
 from kvreclaim import _open_tables as open_tables
 from kvreclaim import census as counting
 
@@ -119,3 +119,55 @@ def test_one_table_of_several_rows_equals_the_oracle(seed: int, compactor: str) 
     census = take_census(keep, pool, axes="ht")
     expected = oracle.census(keep.tolist(), pool, axes="ht", shape=keep.shape)
     assert {name: getattr(census, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "pool", "is_one"),
+    [
+        ((1,), "t", BlockPool(4), True),
+        ((0,), "t", BlockPool(4), False),
+        ((occupancy.PIECE,), "t", BlockPool(4), True),
+        ((occupancy.PIECE + 1,), "t", BlockPool(4), False),
+        ((2, occupancy.PIECE // 2), "ht", BlockPool(4), True),
+        ((2, occupancy.PIECE // 2 + 1), "ht", BlockPool(4), False),
+        ((1, 9), "bt", BlockPool(4), True),
+        ((2, 9), "bt", BlockPool(4), False),
+        ((9,), "t", BlockPool(4, compactor="none"), True),
+        ((9,), "t", BlockPool(4, compactor="fill"), False),
+        ((9,), "t", BlockPool(4, frees="none"), True),
+        ((9,), "t", BlockPool(4, frees="back", compactor="none"), False),
+    ],
+)
+def test_which_masks_are_counted_as_one_table(
+    shape: tuple[int, ...], axes: str, pool: BlockPool, is_one: bool
+) -> None:
+    keep = np.zeros(shape, np.bool_)
+    layout = _layout.lay_out(keep, pool, axes=axes, lengths=None, offset=0)
+    assert _one_table.is_one_table(layout, pool) is is_one
+    assert not _one_table.is_one_table(layout._replace(packed="big"), pool)
+
+
+@pytest.mark.parametrize(
+    ("slots", "open_tail", "freed", "held_tokens"),
+    [
+        ("000 01", False, 1, 2),
+        ("001 00", False, 1, 3),
+        ("001 00", True, 0, 5),
+        ("000 00", False, 2, 0),
+        ("000 00", True, 1, 2),
+        ("001 000", True, 1, 3),
+        ("000 01", True, 1, 2),
+    ],
+)
+def test_tokens_freed_with_the_last_block(
+    slots: str, open_tail: bool, freed: int, held_tokens: int
+) -> None:
+    keep = [slot == "1" for slot in slots if slot != " "]
+    census = take_census(keep, BlockPool(3, open_tail=open_tail))
+    assert (census.num_freed_blocks, census.num_held_tokens) == (freed, held_tokens)
+
+
+def test_rows_without_tokens_have_no_leading_run() -> None:
+    run = _bits.leading_run(np.zeros((2, 0), np.uint8))
+    assert run.dtype == np.int64
+    assert run.tolist() == [0, 0]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import SMALL_BLOCKS, pools
 
-from kvreclaim import BlockPool, lifetimes, physical_reclaim, take_census
+from kvreclaim import BlockPool, _lives, lifetimes, physical_reclaim, take_census
 from kvreclaim.lifetimes import NEVER, Timeline, timeline
 
 COUNTS = (
@@ -742,3 +742,31 @@ def test_beyond_the_lengths_zeros_will_do() -> None:
     evicted[1, 3] = 3
     with pytest.raises(ValueError, match=r"born at 2 and evicted at 3, at index \(1, 3\)"):
         timeline(born, evicted, 2, axes="bt", lengths=lengths)
+
+
+# --- What one changed character of the code would have broken unseen ---
+
+
+def test_a_birth_that_falls_below_its_neighbour_but_not_below_the_first() -> None:
+    with pytest.raises(ValueError, match="got 1 after 2 at token 2 of table 0"):
+        timeline([0, 2, 1], [NEVER] * 3, 2)
+
+
+def test_times_with_an_axis_too_few() -> None:
+    born, evicted = np.zeros((2, 3), np.int32), np.full((2, 3, 4), NEVER, np.int32)
+    with pytest.raises(ValueError, match=r"one axis for each letter.* got shapes \(2, 3\) and"):
+        timeline(born, evicted, 2, axes="lht")
+
+
+def test_no_times_are_whole_numbers() -> None:
+    assert _lives.as_times("born_at", []).dtype == np.int32
+
+
+def test_a_large_letter_names_an_axis_as_a_small_one_does() -> None:
+    born, evicted = np.zeros((2, 3), np.int32), np.array([[1, 3, 3], [2, 3, 0]], np.int32)
+    pool = BlockPool(2, shared_axes="")
+    large, small = (
+        timeline(born, evicted, pool, axes=axes, lengths=[3, 2]) for axes in ("Xt", "bt")
+    )
+    for name in COUNTS:
+        assert getattr(large, name).tolist() == getattr(small, name).tolist()

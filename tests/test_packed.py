@@ -83,3 +83,9 @@ def test_other_arrays_are_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         take_census_packed(**{"bits": BITS, "num_tokens": 4, "pool": 2, **arguments})
+
+
+def test_rows_that_may_share_blocks_must_be_named() -> None:
+    bits = np.zeros((2, 1), np.uint8)
+    with pytest.raises(ValueError, match="axes must name the 2 axes of "):
+        take_census_packed(bits, 8, BlockPool(4))

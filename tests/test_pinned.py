@@ -114,3 +114,15 @@ def test_pinned_tokens_are_tokens_of_the_sequence(
 def test_a_token_beyond_its_length_is_named_all_the_same() -> None:
     with pytest.raises(ValueError, match="True at token 3 of sequence 1, which has 2 tokens"):
         take_census([[1, 0, 0, 0], [1, 0, 0, 1]], 2, axes="bt", lengths=[4, 2], pinned=[2, 1])
+
+
+def test_the_breakdown_of_two_rows_behind_pinned_blocks() -> None:
+    """Two blocks are pinned, the third is freed, the fourth strands a slot and shares a live one.
+
+    first row   1 0 | 0 1 | 0 0 | 1 0
+    second row  1 0 | 0 0 | 0 0 | 0 0
+    """
+    keep = [[1, 0, 0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
+    parts = savings_breakdown(take_census(keep, BlockPool(2), axes="ht", pinned=3))
+    assert (parts.num_entries, parts.num_reclaimed, parts.num_pinned) == (16, 4, 5)
+    assert (parts.num_stranded, parts.num_unshared) == (2, 1)

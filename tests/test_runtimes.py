@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,8 @@ from kvreclaim import (
     admission_count,
     block_size_from_bytes,
     compacted_reclaim,
+    entry_bytes_for,
+    entry_bytes_mla,
     logical_saving,
     packed_reclaim,
     physical_reclaim,
@@ -208,3 +211,24 @@ def test_the_articles_pool_under_every_runtime() -> None:
     }
     assert set(packed.values()) == {0.5}
     assert admission_count(keep, BlockPool(16), blocks_per_request=8) == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "least", "answer"),
+    [
+        (entry_bytes_for, {"head_dim": 1, "dtype_bytes": 1, "v_head_dim": 1}, 2),
+        (entry_bytes_mla, {"kv_lora_rank": 1, "rope_dim": 0, "dtype_bytes": 1}, 1),
+        (
+            block_size_from_bytes,
+            {"page_bytes": 1, "kv_heads": 1, "head_dim": 1, "dtype_bytes": 1},
+            1,
+        ),
+    ],
+)
+def test_the_least_sizes_and_one_less(
+    function: Callable[..., int], least: dict[str, int], answer: int
+) -> None:
+    assert function(**least) == answer
+    for name, size in least.items():
+        with pytest.raises(ValueError, match=rf"^{name} must be .*; got {size - 1}"):
+            function(**least | {name: size - 1})

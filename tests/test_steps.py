@@ -120,3 +120,31 @@ def test_a_report_leaves_pinned_blocks_in_place() -> None:
     given_: dict[str, Any] = {"pinned": 1}
     with pytest.raises(ValueError, match="offset and pinned must go with a keep-mask"):
         report(take_census([0, 0], 2), **given_)
+
+
+@pytest.mark.parametrize(
+    ("groups", "got"),
+    [(5, "int 5"), ("ab", "str 'ab'"), (["ab"], "str 'ab' among them"), ([(1,)], "among them")],
+)
+def test_groups_that_are_no_pairs(groups: Any, got: str) -> None:  # noqa: ANN401  # wrong on purpose
+    with pytest.raises(TypeError) as raised:
+        combine(groups)
+    text = str(raised.value)
+    assert text.startswith("groups must be pairs of a Census and the bytes of a block; got ")
+    assert got in text
+    assert text.endswith("; write such as [(census, 4096)].")
+
+
+def test_bytes_that_are_none() -> None:
+    census = take_census([1, 0], 2)
+    with pytest.raises(ValueError, match=r"^block bytes must be .* at least 1"):
+        combine([(census, 0)])
+    assert combine([(census, 1)]).num_bytes == 1
+    with pytest.raises(ValueError, match=r"^fixed_bytes must be"):
+        combine([], fixed_bytes=-1)
+
+
+def test_the_efficiency_of_a_step_is_what_came_back_over_what_was_evicted() -> None:
+    step = step_saving([1, 1, 1, 0], [1, 0, 0, 0], 2)
+    assert (step.logical_saving, step.physical_reclaim) == (2 / 3, 1 / 2)
+    assert step.reclaim_efficiency == 3 / 4

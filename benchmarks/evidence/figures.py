@@ -17,6 +17,7 @@ from benchmarks.evidence.answers_memory import freed, losses
 from benchmarks.evidence.cells import LAYOUTS, NAMES, model_name
 from benchmarks.evidence.found import Evidence, digest, read
 from benchmarks.evidence.settings import BLOCK_SIZE, BLOCK_SIZES, POLICIES, PUBLISHED
+from benchmarks.study.series import COLOURS
 
 SETTINGS: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
@@ -41,18 +42,7 @@ class Look(NamedTuple):
     dashes: Literal["-", "--"]
 
 
-_COLOURS: Final = (  # of Okabe and Ito, those darker that would not stand out from white
-    "#0072B2",
-    "#D55E00",
-    "#00906A",
-    "#C0659A",
-    "#B27A00",
-    "#2E8BC7",
-    "#000000",
-    "#8A8000",
-    "#707070",
-    "#A0522D",
-)
+_COLOURS: Final = (*COLOURS, "#A0522D")
 _MARKERS: Final = "osD^vP*Xph"
 LOOKS: Final[Mapping[str, Look]] = {
     policy: Look(

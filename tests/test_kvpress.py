@@ -592,12 +592,11 @@ def test_an_eviction_between_two_passes() -> None:
     assert (recorder.evicted_at == expected).all()
 
 
-class Hooked:
-    """A press of our own: a hook that changes keys and values from some pass on."""
+class Changing:
+    """A press of our own: a hook that does as it likes with a layer of the cache."""
 
-    def __init__(self, change: Callable[[Tensor], Tensor], *, keys: bool = True) -> None:
-        self.change, self.keys = change, keys
-        self.hooks: list[Any] = []
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        self.change = change
 
     def __call__(self, model: Model) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
@@ -607,17 +606,25 @@ class Hooked:
         return stack
 
     def hook(self, module: Module, _: object, said: dict[str, Any], __: object) -> None:
-        held = said["past_key_values"].layers[module.layer_idx]
-        held.values = self.change(held.values)
-        if self.keys:
-            held.keys = self.change(held.keys)
+        self.change(said["past_key_values"].layers[module.layer_idx])
+
+
+def hooked(change: Callable[[Tensor], Tensor], *, keys: bool = True) -> Changing:
+    """Return a press that changes values, and keys too unless they are left alone."""
+
+    def change_rows(held: Cache) -> None:
+        held.values = change(held.values)
+        if keys:
+            held.keys = change(held.keys)
+
+    return Changing(change_rows)
 
 
 def test_a_slice_of_the_prompt_is_an_eviction() -> None:
     """It shares memory with the cache, as what takes a replay back does."""
     model, cache = model_of(), DynamicCache()
     with KeepMaskRecorder(model) as recorder:
-        with Hooked(lambda rows: rows[:, :, :30])(model):
+        with hooked(lambda rows: rows[:, :, :30])(model):
             model(prompt(50), past_key_values=cache)
         decode(model, cache, 2)
     assert recorder.lengths.tolist() == [52]
@@ -630,7 +637,7 @@ def test_every_other_row_of_a_second_pass_is_an_eviction(num_new: int) -> None:
     model, cache = model_of(), DynamicCache()
     with KeepMaskRecorder(model) as recorder:
         model(prompt(50), past_key_values=cache)
-        with Hooked(lambda rows: rows[:, :, ::2])(model):
+        with hooked(lambda rows: rows[:, :, ::2])(model):
             model(prompt(num_new, seed=1), past_key_values=cache)
         decode(model, cache, 1)
     length = 50 + num_new
@@ -643,7 +650,7 @@ def test_every_other_row_of_a_second_pass_is_an_eviction(num_new: int) -> None:
 def test_values_that_are_rewritten_are_those_of_the_next_pass() -> None:
     model, cache = model_of(), DynamicCache()
     with KeepMaskRecorder(model) as recorder:
-        with Hooked(lambda rows: rows * 2, keys=False)(model):
+        with hooked(lambda rows: rows * 2, keys=False)(model):
             model(prompt(50), past_key_values=cache)
         decode(model, cache, 2)
     assert recorder.keep.shape[-1] == 52
@@ -961,23 +968,6 @@ def evict_in_place(held: Any, *, keys: bool = True, values: bool = True) -> None
 def evict_everywhere_in_place(cache: Cache) -> None:
     for held in cache.layers:
         evict_in_place(held)
-
-
-class Changing:
-    """A press of our own: a hook that does as it likes with a layer of the cache."""
-
-    def __init__(self, change: Callable[[Any], None]) -> None:
-        self.change = change
-
-    def __call__(self, model: Model) -> contextlib.ExitStack:
-        stack = contextlib.ExitStack()
-        for layer in model.model.layers:
-            hook = layer.self_attn.register_forward_hook(self.hook, with_kwargs=True)
-            stack.callback(hook.remove)
-        return stack
-
-    def hook(self, module: Module, _: object, said: dict[str, Any], __: object) -> None:
-        self.change(said["past_key_values"].layers[module.layer_idx])
 
 
 @pytest.mark.parametrize("part", ["keys", "values"])

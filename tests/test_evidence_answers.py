@@ -19,7 +19,7 @@ from optional import library
 from benchmarks import pages
 from benchmarks.evidence import answers, answers_article, cells, found, masks, matched, shape
 from benchmarks.evidence.counts import reclaim_rows
-from benchmarks.evidence.settings import BLOCK_SIZES, FULL_RATIOS, POLICIES, STATES, TABLES
+from benchmarks.evidence.settings import BLOCK_SIZES, DATA, FULL_RATIOS, POLICIES, STATES, TABLES
 from benchmarks.evidence.tables import (
     AdmissionRow,
     Context,
@@ -610,13 +610,11 @@ def test_the_page_has_the_marks_of_every_table() -> None:
 
 
 def test_the_tables_of_the_page_are_those_of_the_data() -> None:
-    assert {name: pages.between(PAGE, name) for name in names_of_tables()} == answers.texts(
-        found.FOLDER
-    )
+    assert {name: pages.between(PAGE, name) for name in names_of_tables()} == answers.texts(DATA)
 
 
 def test_the_figures_of_the_page_are_those_of_the_data() -> None:
     linked = re.findall(r"\]\((evidence/[\w-]+\.svg)\)", PAGE.read_text("utf-8"))
     assert len(linked) == 3
     for name in linked:
-        assert found.digest(found.FOLDER) in (PAGE.parent / name).read_text("utf-8"), name
+        assert found.digest(DATA) in (PAGE.parent / name).read_text("utf-8"), name

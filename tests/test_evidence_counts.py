@@ -29,6 +29,7 @@ from benchmarks.evidence.settings import (
     BLOCK_SIZE,
     BLOCK_SIZES,
     COMPACTORS,
+    DATA,
     FULL_RATIOS,
     OURS,
     POLICIES,
@@ -47,7 +48,6 @@ from benchmarks.evidence.tables import (
     to_csv,
 )
 
-DATA = Path(allocator.__file__).parent / "data"
 CONTEXT = Context("model", "document", 100)
 
 # --- Settings and files ---

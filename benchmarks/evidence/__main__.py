@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.evidence.settings import DATA
+
 BAR: Final = 24  # letters
-DATA: Final = Path(__file__).parent / "data"
 
 
 def show(stem: str, done: int, count: int) -> None:

@@ -12,6 +12,7 @@ import warnings
 from typing import Any, Final
 
 from benchmarks.evidence import attention, keeps, quality
+from benchmarks.evidence.masks import Mask
 from benchmarks.evidence.models import Model
 from benchmarks.evidence.prompts import Prompt
 from kvreclaim.adapters.kvpress import KeepMaskRecorder
@@ -50,7 +51,7 @@ def agreement(model: Model, prompt: Prompt) -> dict[str, dict[str, float]]:
     return told
 
 
-def _recorded(model: Model, prompt: Prompt, press: Any) -> tuple[keeps.Mask, Any]:  # noqa: ANN401
+def _recorded(model: Model, prompt: Prompt, press: Any) -> tuple[Mask, Any]:  # noqa: ANN401
     """Return the recorder's mask, and the log-probabilities of what follows."""
     start, cache = len(prompt.tokens), transformers.DynamicCache()
     modules = model.attentions

@@ -21,7 +21,6 @@ from benchmarks.evidence.tables import (
 )
 
 HALF: Final = 0.5  # the retained ratio at which policies are put side by side
-FOLDER: Final = Path(__file__).parent / "data"
 _TABLES: Final = ("quality.csv", "reclaim.csv", "admission.csv")
 
 

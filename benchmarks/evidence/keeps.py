@@ -11,11 +11,12 @@ import importlib
 import warnings
 import zlib
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.evidence.masks import Mask
 from benchmarks.evidence.models import Model
 from benchmarks.evidence.prompts import Prompt
 from benchmarks.evidence.settings import AXES, BLOCK_SIZE, SNAPKV_KERNEL, SNAPKV_WINDOW, TABLES
@@ -27,7 +28,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own, on being imported
     kvpress: Any = importlib.import_module("kvpress")
 
-Mask: TypeAlias = NDArray[np.bool_]
 SEED: Final = 20_261_130
 
 

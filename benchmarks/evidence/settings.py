@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+
+DATA: Final = Path(__file__).parent / "data"
+"""The folder of the tables, the masks and the manifest."""
 
 PUBLISHED: Final = (
     "streaming_llm",

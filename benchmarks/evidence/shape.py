@@ -9,8 +9,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from benchmarks.evidence.masks import Mask
 from benchmarks.evidence.settings import (
     AXES,
     BLOCK_SIZE,
@@ -21,8 +21,6 @@ from benchmarks.evidence.settings import (
     TABLES,
 )
 from kvreclaim import BlockPool, Census, bounds, metrics, take_census
-
-Mask = NDArray[np.bool_]
 
 LAGS: Final = (1, 16)
 SINK: Final = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -12,7 +11,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _checks, _layout, occupancy
+from kvreclaim import _checks, _layout, _ratios, occupancy
 from kvreclaim._layout import Layout
 from kvreclaim._moves import allowed_moves, by_rows, plan_table
 from kvreclaim.census import Census, require_census
@@ -130,7 +129,7 @@ def compaction_cost(census: Census, bytes_per_second: float | None = None) -> Co
     (1, 0.5)
     """
     require_census(census)
-    moved, live = census.num_moved_entries, census.num_live_entries
+    moved = census.num_moved_entries
     entry_bytes = census.pool.entry_bytes
     moved_bytes = None if entry_bytes is None else moved * entry_bytes
     seconds = None
@@ -142,7 +141,7 @@ def compaction_cost(census: Census, bytes_per_second: float | None = None) -> Co
         bytes_read=moved_bytes,
         bytes_written=moved_bytes,
         seconds=seconds,
-        decode_steps=2 * moved / live if live else math.nan,
+        decode_steps=_ratios.decode_steps(census).value,
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import attrs
 from numpy.typing import ArrayLike
 
-from kvreclaim import _checks
+from kvreclaim import _checks, _ratios
+from kvreclaim._ratios import share
 from kvreclaim.census import Census, as_census, require_census, take_census, usable_blocks
 from kvreclaim.pool import PoolLike
 
@@ -51,7 +52,7 @@ def logical_saving(
     0.75
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(census.num_evicted_entries, census.num_entries)
+    return _ratios.logical_saving(census).value
 
 
 def physical_reclaim(
@@ -74,7 +75,7 @@ def physical_reclaim(
     0.5
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(census.num_freed_blocks, census.num_blocks)
+    return _ratios.physical_reclaim(census).value
 
 
 def reclaim_efficiency(
@@ -98,10 +99,7 @@ def reclaim_efficiency(
     0.6666666666666666
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(
-        census.num_freed_blocks * census.num_entries,
-        census.num_blocks * census.num_evicted_entries,
-    )
+    return _ratios.reclaim_efficiency(census).value
 
 
 def fragmentation(
@@ -125,8 +123,7 @@ def fragmentation(
     0.5
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    slots = census.num_held_blocks * census.pool.block_size
-    return _share(slots - census.num_live_tokens, slots)
+    return _ratios.fragmentation(census).value
 
 
 def packed_reclaim(
@@ -150,7 +147,7 @@ def packed_reclaim(
     0.5
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(census.num_blocks - census.num_floor_blocks, census.num_blocks)
+    return _ratios.packed_reclaim(census).value
 
 
 def compacted_reclaim(
@@ -173,7 +170,7 @@ def compacted_reclaim(
     0.5
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(census.num_blocks - census.num_packed_blocks, census.num_blocks)
+    return _ratios.compacted_reclaim(census).value
 
 
 def moved_tokens_per_block(
@@ -199,7 +196,7 @@ def moved_tokens_per_block(
     2.0
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _share(census.num_moved_entries, census.rows_per_table * census.num_compactable_blocks)
+    return _ratios.moved_tokens_per_block(census).value
 
 
 def slots_per_move(
@@ -221,12 +218,7 @@ def slots_per_move(
     4.0
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    if census.num_compactable_blocks == 0:
-        return math.nan
-    return _share(
-        census.pool.block_size * census.rows_per_table * census.num_compactable_blocks,
-        census.num_moved_entries,
-    )
+    return _ratios.slots_per_move(census).value if census.num_compactable_blocks else math.nan
 
 
 @attrs.frozen(kw_only=True)
@@ -256,22 +248,22 @@ class SavingsBreakdown:
     @property
     def reclaimed(self) -> float:
         """Share of the entries that came free; nan without entries."""
-        return _share(self.num_reclaimed, self.num_entries)
+        return share(self.num_reclaimed, self.num_entries)
 
     @property
     def stranded(self) -> float:
         """Share of the entries lost to the size of a block; nan without entries."""
-        return _share(self.num_stranded, self.num_entries)
+        return share(self.num_stranded, self.num_entries)
 
     @property
     def unshared(self) -> float:
         """Share of the entries lost to sharing; nan without entries."""
-        return _share(self.num_unshared, self.num_entries)
+        return share(self.num_unshared, self.num_entries)
 
     @property
     def pinned(self) -> float:
         """Share of the entries evicted from blocks that must stay; nan without entries."""
-        return _share(self.num_pinned, self.num_entries)
+        return share(self.num_pinned, self.num_entries)
 
 
 def savings_breakdown(census: Census) -> SavingsBreakdown:
@@ -313,8 +305,7 @@ def memory_waste(census: Census) -> float:
     (0.0, 0.5)
     """
     require_census(census)
-    room = census.num_held_blocks * census.pool.block_size * census.rows_per_table
-    return _share(room - census.num_live_entries, room)
+    return _ratios.memory_waste(census).value
 
 
 def capacity_gain(census: Census) -> float:
@@ -329,7 +320,7 @@ def capacity_gain(census: Census) -> float:
     2.0
     """
     require_census(census)
-    return _share(census.num_blocks, census.num_held_blocks)
+    return _ratios.capacity_gain(census).value
 
 
 @attrs.frozen(kw_only=True)
@@ -359,7 +350,7 @@ def pool_usage(census: Census) -> PoolUsage:
     require_census(census)
     usable = usable_blocks(census)
     return PoolUsage(
-        before=_share(census.num_blocks, usable), after=_share(census.num_held_blocks, usable)
+        before=share(census.num_blocks, usable), after=share(census.num_held_blocks, usable)
     )
 
 
@@ -397,7 +388,7 @@ def effective_rows(census: Census) -> float:
     """
     require_census(census)
     dead = census.num_tokens - census.num_live_tokens
-    return _log_ratio(_share(dead, census.num_tokens), logical_saving(census))
+    return _log_ratio(share(dead, census.num_tokens), logical_saving(census))
 
 
 @attrs.frozen(kw_only=True)
@@ -465,9 +456,9 @@ def step_saving(
     return StepSaving(
         num_evicted_entries=evicted,
         num_freed_blocks=freed,
-        logical_saving=_share(evicted, live),
-        physical_reclaim=_share(freed, held),
-        reclaim_efficiency=_share(freed * live, held * evicted),
+        logical_saving=share(evicted, live),
+        physical_reclaim=share(freed, held),
+        reclaim_efficiency=share(freed * live, held * evicted),
     )
 
 
@@ -493,17 +484,17 @@ class CombinedBytes:
     @property
     def physical_reclaim(self) -> float:
         """Share of the bytes that comes back in place; nan without bytes."""
-        return _share(self.num_freed_bytes, self.num_bytes)
+        return share(self.num_freed_bytes, self.num_bytes)
 
     @property
     def compacted_reclaim(self) -> float:
         """Share of the bytes that is free after compaction; nan without bytes."""
-        return _share(self.num_bytes - self.num_compacted_bytes, self.num_bytes)
+        return share(self.num_bytes - self.num_compacted_bytes, self.num_bytes)
 
     @property
     def packed_reclaim(self) -> float:
         """Share of the bytes that is free where survivors are packed; nan without bytes."""
-        return _share(self.num_bytes - self.num_packed_bytes, self.num_bytes)
+        return share(self.num_bytes - self.num_packed_bytes, self.num_bytes)
 
 
 def combine(groups: Iterable[tuple[Census, int]], fixed_bytes: int = 0) -> CombinedBytes:
@@ -544,10 +535,6 @@ def _as_pair(pair: object, rule: str, hint: str) -> tuple[Any, Any]:
     if isinstance(pair, tuple | list) and len(pair) == 2:  # noqa: PLR2004  # a pair
         return pair[0], pair[1]
     raise TypeError(f"groups must be {rule}; got {_checks.shown(pair)} among them; {hint}.")
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
 
 
 def _log_ratio(part: float, saving: float) -> float:

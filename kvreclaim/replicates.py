@@ -4,47 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import attrs
 
 from kvreclaim import _checks
+from kvreclaim._ratios import RATIOS, Ratio
 from kvreclaim.census import Census, merge
 from kvreclaim.metrics import savings_breakdown
 from kvreclaim.reports import Report
 from kvreclaim.statistics import Summary, paired_difference, summarize, summarize_ratio
 
-_Counts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-
-# A figure is the product of the first counts over that of the second, each summed over a pool.
-_COUNTS: Final[Mapping[str, Callable[[Census], _Counts]]] = {
-    "physical_reclaim": lambda c: ((c.num_freed_blocks,), (c.num_blocks,)),
-    "compacted_reclaim": lambda c: ((c.num_blocks - c.num_packed_blocks,), (c.num_blocks,)),
-    "packed_reclaim": lambda c: ((c.num_blocks - c.num_floor_blocks,), (c.num_blocks,)),
-    "logical_saving": lambda c: ((c.num_evicted_entries,), (c.num_entries,)),
-    "reclaim_efficiency": lambda c: (
-        (c.num_freed_blocks, c.num_entries),
-        (c.num_blocks, c.num_evicted_entries),
-    ),
-    "fragmentation": lambda c: ((_held_slots(c) - c.num_live_tokens,), (_held_slots(c),)),
-    "memory_waste": lambda c: (
-        (_held_slots(c) * c.rows_per_table - c.num_live_entries,),
-        (_held_slots(c) * c.rows_per_table,),
-    ),
-    "capacity_gain": lambda c: ((c.num_blocks,), (c.num_held_blocks,)),
-    "moved_tokens_per_block": lambda c: (
-        (c.num_moved_entries,),
-        (c.rows_per_table * c.num_compactable_blocks,),
-    ),
-    "slots_per_move": lambda c: (
-        (c.pool.block_size * c.rows_per_table * c.num_compactable_blocks,),
-        (c.num_moved_entries,),
-    ),
-    "decode_steps": lambda c: ((2 * c.num_moved_entries,), (c.num_live_entries,)),
-    "reclaimed": lambda c: ((savings_breakdown(c).num_reclaimed,), (c.num_entries,)),
-    "stranded": lambda c: ((savings_breakdown(c).num_stranded,), (c.num_entries,)),
-    "unshared": lambda c: ((savings_breakdown(c).num_unshared,), (c.num_entries,)),
-    "pinned": lambda c: ((savings_breakdown(c).num_pinned,), (c.num_entries,)),
+# Each count is summed over a pool before they are multiplied and divided.
+_COUNTS: Final[Mapping[str, Callable[[Census], Ratio]]] = {
+    **RATIOS,
+    "reclaimed": lambda c: Ratio((savings_breakdown(c).num_reclaimed,), (c.num_entries,)),
+    "stranded": lambda c: Ratio((savings_breakdown(c).num_stranded,), (c.num_entries,)),
+    "unshared": lambda c: Ratio((savings_breakdown(c).num_unshared,), (c.num_entries,)),
+    "pinned": lambda c: Ratio((savings_breakdown(c).num_pinned,), (c.num_entries,)),
 }
 _SHARES: Final = (
     "physical_reclaim",
@@ -262,10 +239,6 @@ def _as_reports(name: str, reports: object) -> list[Report]:
     if not found:
         raise ValueError(f"{name} must be {rule}, at least one; got none; {hint}.")
     return found
-
-
-def _held_slots(census: Census) -> int:
-    return census.num_held_blocks * census.pool.block_size
 
 
 def _counts(

@@ -19,9 +19,10 @@ from strategies import Case, cases
 
 import kvreclaim
 from kvreclaim import BlockPool, Report, report
+from kvreclaim._comparison_tables import FIGURES
 from kvreclaim._render.tables import printable
 from kvreclaim._summary_tables import shown
-from kvreclaim.comparison import FIGURES, Comparison, compare, unique
+from kvreclaim.comparison import Comparison, compare, unique
 
 SCHEMA: dict[str, Any] = json.loads(
     (Path(kvreclaim.__file__).parent / "data" / "report.schema.json").read_text()

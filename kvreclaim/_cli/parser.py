@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import kvreclaim
 from kvreclaim import runtimes
-from kvreclaim.comparison import FIGURES
+from kvreclaim._comparison_tables import FIGURES
 from kvreclaim.pool import COMPACTORS, FREES, BlockPool
 
 ALL: Final = "all"  # every runtime, one after another

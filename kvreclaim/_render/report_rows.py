@@ -15,6 +15,29 @@ _NONE_HELD: Final = "no block is held"
 _NONE_COMPACTED: Final = "compaction frees no block"
 _NO_COMPACTOR: Final = "no compactor"
 
+LABELS: Final = {
+    "logical_saving": "logical saving",
+    "physical_reclaim": "comes back in place",
+    "compacted_reclaim": "  after compaction",
+    "packed_reclaim": "  packed",
+    "reclaim_efficiency": "reclaim efficiency",
+    "fragmentation": "fragmentation",
+    "memory_waste": "memory waste",
+    "moved_tokens_per_block": "moved tokens per block",
+    "capacity_gain": "capacity gain",
+    "reclaimed": "evicted entries: reclaimed",
+    "stranded": "  stranded in held blocks",
+    "unshared": "  kept alive by other rows",
+    "pinned": "  in pinned blocks",
+    "effective_tokens_per_block": "effective tokens per block",
+    "effective_rows": "effective rows",
+    "admission_count": "requests admitted",
+}
+"""What figures are called; two spaces begin the name of a part of the figure before it."""
+
+NOT_COMPACTED: Final = f"  {_NO_COMPACTOR}"
+"""What stands instead of "after compaction" under a pool that moves nothing."""
+
 _WHY_NAN: Final = {
     "physical_reclaim": _NO_BLOCKS,
     "compacted_reclaim": _NO_BLOCKS,
@@ -42,7 +65,7 @@ class Row(NamedTuple):
     """A figure with its name, what it is called, and what stands behind it."""
 
     name: str
-    label: str  # begins with two spaces where it is part of the row before it
+    label: str
     value: float | int
     remark: str = ""
 
@@ -82,9 +105,9 @@ def rows_of(
     """Return the rows of the figures that there are; `shown` writes those within a remark."""
     compactor = census.pool.compactor
 
-    def row(name: str, label: str, remark: str = "") -> list[Row]:
+    def row(name: str, remark: str = "", label: str = "") -> list[Row]:
         value = figures[name]
-        return [] if value is None else [Row(name, label, value, remark)]
+        return [] if value is None else [Row(name, label or LABELS[name], value, remark)]
 
     def inside(name: str) -> str:
         return shown(name, figures[name])
@@ -93,50 +116,43 @@ def rows_of(
         return f"{census.num_blocks - held} blocks, {remark}"
 
     return Rows(
-        saving=row("logical_saving", "logical saving", f"of {census.num_entries} entries"),
+        saving=row("logical_saving", f"of {census.num_entries} entries"),
         reclaim=[
-            *row(
-                "physical_reclaim",
-                "comes back in place",
-                blocks(census.num_held_blocks, "no copy"),
-            ),
+            *row("physical_reclaim", blocks(census.num_held_blocks, "no copy")),
             *row(
                 "compacted_reclaim",
-                f"  {_NO_COMPACTOR}" if compactor == "none" else f"  after {compactor}",
                 blocks(
                     census.num_packed_blocks,
                     "nothing is moved"
                     if compactor == "none"
                     else f"copy: {inside('decode_steps')} decode steps",
                 ),
+                NOT_COMPACTED if compactor == "none" else f"  after {compactor}",
             ),
             *row(
-                "packed_reclaim",
-                "  packed",
-                blocks(census.num_floor_blocks, "the most this layout can give"),
+                "packed_reclaim", blocks(census.num_floor_blocks, "the most this layout can give")
             ),
         ],
         shares=[
-            *row("reclaim_efficiency", "reclaim efficiency", "in place / logical"),
-            *row("fragmentation", "fragmentation", "of held slots are not live"),
-            *row("memory_waste", "memory waste", "of held memory is not live"),
+            *row("reclaim_efficiency", "in place / logical"),
+            *row("fragmentation", "of held slots are not live"),
+            *row("memory_waste", "of held memory is not live"),
             *row(
                 "moved_tokens_per_block",
-                "moved tokens per block",
                 "the pool has no compactor" if compactor == "none" else "by compaction",
             ),
-            *row("capacity_gain", "capacity gain", "blocks / held blocks"),
+            *row("capacity_gain", "blocks / held blocks"),
         ],
         others=[
-            *row("reclaimed", "evicted entries: reclaimed"),
-            *row("stranded", "  stranded in held blocks"),
-            *row("unshared", "  kept alive by other rows"),
-            *(row("pinned", "  in pinned blocks") if census.num_pinned_blocks else []),
-            *row("effective_tokens_per_block", "effective tokens per block"),
-            *row("effective_rows", "effective rows"),
-            *row("admission_count", "requests admitted", f"of {blocks_per_request} blocks each"),
-            *row("pool_usage_before", "pool usage", f"before, {inside('pool_usage_after')} after"),
-            *row("held_bytes", "bytes", f"held, {inside('reclaimed_bytes')} reclaimed"),
+            *row("reclaimed"),
+            *row("stranded"),
+            *row("unshared"),
+            *(row("pinned") if census.num_pinned_blocks else []),
+            *row("effective_tokens_per_block"),
+            *row("effective_rows"),
+            *row("admission_count", f"of {blocks_per_request} blocks each"),
+            *row("pool_usage_before", f"before, {inside('pool_usage_after')} after", "pool usage"),
+            *row("held_bytes", f"held, {inside('reclaimed_bytes')} reclaimed", "bytes"),
         ],
     )
 

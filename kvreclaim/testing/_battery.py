@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks, importance, policies
-from kvreclaim._render.tables import Table, as_text, printable
+from kvreclaim._render.tables import Table, as_text
 from kvreclaim._version import __version__
 from kvreclaim.census import take_census
 from kvreclaim.metrics import packed_reclaim, physical_reclaim, reclaim_efficiency
 from kvreclaim.pool import BlockPool, PoolLike, as_pool
 from kvreclaim.signature import Signature, line_of
-from kvreclaim.testing._cases import Asked, Case, Policy, RaisedError, Scores
-from kvreclaim.testing._laws import FIRST, LAWS, Finding, budget_finding
-from kvreclaim.testing._pictures import LEGEND, blocks_of_rows
+from kvreclaim.testing._breaches import find_breaches, finding_of, map_of, name_of, text_of
+from kvreclaim.testing._cases import Asked, Policy, Scores
+from kvreclaim.testing._laws import FIRST, LAWS, budget_finding
 
 _TOKENS: Final = 1024  # where reclaim is measured, or more where more always stay
 _ROWS: Final = 2  # of each other axis
-_SHORT: Final = 12  # scores that a message shows
-_LONGEST: Final = 400  # characters of what a library says of an error
 
 
 @attrs.frozen(kw_only=True)
@@ -104,15 +102,6 @@ class PolicyCheck:
                 self.signature,
             )
         )
-
-
-class _Breach(NamedTuple):
-    """A law that a case breaks."""
-
-    law: str
-    case: Case
-    finding: Finding
-    error: BaseException | None
 
 
 def check_policy(
@@ -241,13 +230,13 @@ def check_policy(
 
     laws = [name for name, law in LAWS.items() if name not in skipped and law.is_asked(asked)]
     whole = as_pool(pool)
-    breaches = _breaches(asked, laws)
+    breaches = find_breaches(asked, laws)
     if breaches:
         first = next((breach.error for breach in breaches if breach.error), None)
-        raise AssertionError(_text(asked, laws, breaches, whole)) from first
+        raise AssertionError(text_of(asked, laws, breaches, whole)) from first
     reclaim, signature = _reclaim(asked, _measured(asked, measured, num_kept, laws, whole), pools)
     return PolicyCheck(
-        policy=_name(policy),
+        policy=name_of(policy),
         laws=tuple(laws),
         not_asked=tuple(name for name in LAWS if name not in laws),
         num_calls=asked.calls[0],
@@ -296,86 +285,6 @@ def _scores(scores: ArrayLike | None, asked: Asked) -> Scores:
     return array
 
 
-def _breaches(asked: Asked, laws: Sequence[str]) -> list[_Breach]:
-    """Return the smallest case that breaks each law; none beyond what is no mask."""
-    breaches: list[_Breach] = []
-    for name in laws:
-        if any(breach.law in FIRST for breach in breaches):
-            break
-        breach = _first_breach(asked, name)
-        if breach:
-            breaches.append(breach)
-    return breaches
-
-
-def _first_breach(asked: Asked, name: str) -> _Breach | None:
-    law = LAWS[name]
-    for case in law.cases(asked):
-        try:
-            finding, error = law.finds(asked, case), None
-        except Exception as raised:  # noqa: BLE001  # of the policy, or of what it returned
-            finding, error = _finding_of(raised)
-        if finding:
-            return _Breach(name, case, finding, error)
-    return None
-
-
-def _finding_of(raised: Exception) -> tuple[Finding, BaseException | None]:
-    """Return what is said of an exception, and what the policy itself raised, if it did."""
-    error = raised.__cause__ if isinstance(raised, RaisedError) else None
-    try:
-        said = printable(str(raised if error is None else error))
-    except Exception:  # noqa: BLE001  # an error of a policy's own may fail at this too
-        said = "without a text"
-    who = "" if error is None else f"the policy raised {type(error).__name__}: "
-    return Finding(f"{who}{said:.{_LONGEST}}"), error
-
-
-def _text(asked: Asked, laws: Sequence[str], breaches: Sequence[_Breach], pool: BlockPool) -> str:
-    """Return the whole message: each broken law, and a map of the first that has one."""
-    broken = [breach.law for breach in breaches]
-    error = breaches[0].error if breaches[0].law in FIRST else None
-    also = "" if error is None else f"raised {type(error).__name__}, and so "
-    head = (
-        f"{_name(asked.policy)} {also}breaks {len(broken)} of {len(laws)} laws: {', '.join(broken)}"
-    )
-    mapped = next((breach for breach in breaches if breach.finding.masks), None)
-    return "\n\n".join(
-        [
-            head,
-            *(
-                _paragraph(asked, breach)
-                + (_map(asked, breach.finding, pool) if breach is mapped else "")
-                for breach in breaches
-            ),
-        ]
-    )
-
-
-def _paragraph(asked: Asked, breach: _Breach) -> str:
-    case = breach.case
-    lines = [
-        f"{breach.law}: {LAWS[breach.law].says}",
-        f"  {breach.finding.what}",
-        (
-            f"  smallest input found: axes={asked.axes!r}, shape {case.shape}, "
-            f"num_kept={case.num_kept}, seed {case.seed}"
-        ),
-        f"  importance = {case.code()}",
-    ]
-    scores = case.importance()
-    return "\n".join([*lines, *([f"  = {scores.tolist()}"] if scores.size <= _SHORT else [])])
-
-
-def _map(asked: Asked, finding: Finding, pool: BlockPool) -> str:
-    """Return the masks of a finding in blocks of the pool, on lines of their own; or nothing."""
-    if not finding.masks:
-        return ""
-    axes = asked.axes.replace("t", "") + "t"
-    parts = [f"{title}:\n{blocks_of_rows(keep, axes, pool)}" for title, keep in finding.masks]
-    return "\n".join(["", f"in blocks of {pool.block_size}:", LEGEND, *parts])
-
-
 def _measured(
     asked: Asked, scores: Scores, num_kept: int, laws: Sequence[str], pool: BlockPool
 ) -> NDArray[np.bool_]:
@@ -384,16 +293,16 @@ def _measured(
     try:
         keep = asked.keep(scores.copy(), num_kept, asked.seed)
     except Exception as raised:  # noqa: BLE001  # of the policy, or of what it returned
-        finding, error = _finding_of(raised)
+        finding, error = finding_of(raised)
     else:
         wrong = budget_finding(asked, keep, num_kept) if "budget" in laws else None
         if wrong is None:
             return keep
         finding = wrong
     raise AssertionError(
-        f"{_name(asked.policy)} fails where reclaim is measured: {finding.what}\n"
+        f"{name_of(asked.policy)} fails where reclaim is measured: {finding.what}\n"
         f"  axes={asked.axes!r}, shape {scores.shape}, num_kept={num_kept}"
-        f"{_map(asked, finding, pool)}"
+        f"{map_of(asked, finding, pool)}"
     ) from error
 
 
@@ -413,7 +322,3 @@ def _reclaim(
         )
         for census in censuses
     ), line_of(fields | {"B": "each"})
-
-
-def _name(policy: Policy) -> str:
-    return printable(str(getattr(policy, "__name__", type(policy).__name__)))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,13 @@ _FORMATS: Final[Mapping[str, Callable[[Comparison], str]]] = {
     "latex": Comparison.to_latex,
 }
 
-_Answer: TypeAlias = tuple[str, list[str]]  # what to print, and which thresholds were missed
+
+class _Answer(NamedTuple):
+    """What a command found."""
+
+    text: str  # what to print
+    notes: Sequence[str] = ()  # what was taken for granted, and may not be so
+    missed: Sequence[str] = ()  # which thresholds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse(arguments)
         console.refuse_own_input(options.output, getattr(options, "files", ()))
-        text, missed = _COMMANDS[options.command](options)
+        text, notes, missed = _COMMANDS[options.command](options)
         console.write(text, options.output)
     except KeyboardInterrupt:
         return 130
@@ -57,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         console.settle()
-    for line in missed:
+    for line in (*notes, *missed):
         console.complain(f"kvreclaim: {line}")
     return 1 if missed else 0
 
@@ -80,11 +86,11 @@ def _demo(_: argparse.Namespace) -> _Answer:
         for name, saved in masks.items()
     }
     table = overview.overview(counted)
-    return (
+    return _Answer(
         f"{masks['SnapKV'].meta['model']}, {layers} layers x {heads} kv heads, {tokens} tokens, "
         f"half dropped.\nWhich share of the blocks, of {_BLOCK_SIZE} tokens each, comes back?\n\n"
         f"{table}\n\n{overview.LEGEND}"
-    ), []
+    )
 
 
 def _report(options: argparse.Namespace) -> _Answer:
@@ -109,15 +115,17 @@ def _report(options: argparse.Namespace) -> _Answer:
             f"--by must name axes along which there is something; got {options.by!r}, of size 0 in "
             f"{', '.join(options.files)}; leave --by out."
         )
-    missed = _missed(reports, options.fail_under)
     if over_layouts:
         rest = {name: each._replace(censuses=each.censuses[1:]) for name, each in counted.items()}
-        return f"{overview.overview(rest)}\n\n{overview.LEGEND}", missed
-    if options.format == "table" and len(reports) == 1:
+        text = f"{overview.overview(rest)}\n\n{overview.LEGEND}"
+    elif options.format == "table" and len(reports) == 1:
         ((name, report),) = reports.items()
-        return f"{printable(name)}\n{report}", missed
-    comparison = compare(reports, force=True, replicates=_replicates(counted))
-    return {**_FORMATS, "table": Comparison.to_rows}[options.format](comparison), missed
+        text = f"{printable(name)}\n{report}"
+    else:
+        comparison = compare(reports, force=True, replicates=_replicates(counted))
+        text = {**_FORMATS, "table": Comparison.to_rows}[options.format](comparison)
+    notes = inputs.notes_on_polarity(masks.values(), options)
+    return _Answer(text, notes, _missed(reports, options.fail_under))
 
 
 def _compare(options: argparse.Namespace) -> _Answer:
@@ -140,7 +148,10 @@ def _compare(options: argparse.Namespace) -> _Answer:
             reports |= _reports_of(counted[name], options)
             parts |= counted[name]
     comparison = compare(reports, force=options.force, replicates=_replicates(parts))
-    return _FORMATS[options.format](comparison), _missed(reports, options.fail_under)
+    notes = inputs.notes_on_polarity(masks.values(), options)
+    return _Answer(
+        _FORMATS[options.format](comparison), notes, _missed(reports, options.fail_under)
+    )
 
 
 def _map(options: argparse.Namespace) -> _Answer:
@@ -163,32 +174,33 @@ def _map(options: argparse.Namespace) -> _Answer:
                     marks=marks,
                 )
             drawn.append(f"{printable(name)}\n{picture}")
-    return "\n\n".join(drawn), []
+    return _Answer("\n\n".join(drawn), inputs.notes_on_polarity(masks.values(), options))
 
 
 def _convert(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
-        masks = {
-            mask.array: _tokens_last(inputs.load(mask, options))
-            for mask in inputs.masks_in(paths, options).values()
-        }
+        found = inputs.masks_in(paths, options)
+        masks = {mask.array: _tokens_last(inputs.load(mask, options)) for mask in found.values()}
     with console.naming(options.target):
         save_masks(options.target, masks)
     count, size = len(masks), Path(options.target).stat().st_size
     what = "1 mask" if count == 1 else f"{count} masks"
-    return f"{printable(options.target)}: {what}, {size} bytes", []
+    return _Answer(
+        f"{printable(options.target)}: {what}, {size} bytes",
+        inputs.notes_on_polarity(found.values(), options),
+    )
 
 
 def _signature(options: argparse.Namespace) -> _Answer:
     if options.signature is None:
         signature = Signature(_pool(options), options.rows or 1, kvreclaim.__version__)
-        return str(signature), []
+        return _Answer(str(signature))
     if options.rows or parser.pool_fields(options):
         raise ValueError(
             "SIGNATURE must stand alone, since it spells a pool itself; got options beside it; "
             "leave them out."
         )
-    return Signature.parse(options.signature).explain(), []
+    return _Answer(Signature.parse(options.signature).explain())
 
 
 def _pool(options: argparse.Namespace) -> BlockPool:
@@ -222,10 +234,12 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
             for name, census in zip(names, censuses, strict=True):
                 label = name if len(masks) == 1 and len(parts) == 1 else f"{part} {name}"
                 reports |= _reports_of({label: Counted(axes, [census])}, options)
-    missed = _missed(reports, options.fail_under)
     if options.format == "table":
-        return f"{overview.by_runtime(reports)}\n\n{overview.LEGEND}", missed
-    return _FORMATS[options.format](compare(reports, force=True)), missed
+        text = f"{overview.by_runtime(reports)}\n\n{overview.LEGEND}\n{overview.OWN_COMPACTOR}"
+    else:
+        text = _FORMATS[options.format](compare(reports, force=True))
+    notes = inputs.notes_on_polarity(masks.values(), options)
+    return _Answer(text, notes, _missed(reports, options.fail_under))
 
 
 def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:

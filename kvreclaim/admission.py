@@ -37,7 +37,9 @@ def admission_count(
     ----------
     keep_or_census, pool, axes, lengths, offset
         As in `logical_saving`. A mapping holds the censuses of separate pools, such as one for each
-        layer: each request needs its blocks in every one of them, so the fullest decides.
+        layer: each request needs its blocks in every one of them, so the fullest decides. Groups
+        of layers that share one pool, as a hybrid model's in vLLM, are not for a mapping: `merge`
+        their censuses, and let `blocks_per_request` be the blocks of all groups together.
     blocks_per_request
         Blocks that each request needs, at least 1.
 
@@ -52,9 +54,15 @@ def admission_count(
     >>> admission_count([1, 1, 0, 0, 0, 0, 0, 0], 2, blocks_per_request=2)
     1
     >>> from kvreclaim import take_census
-    >>> layers = {0: take_census([1, 1, 0, 0], 2), 1: take_census([1, 1, 1, 1], 2)}
+    >>> layers = {0: take_census([1, 1, 0, 0, 0, 0], 2), 1: take_census([1] * 6, 2)}
     >>> admission_count(layers, blocks_per_request=1)
     0
+
+    As groups that share one pool, where a request takes a block for each of the two:
+
+    >>> from kvreclaim import merge
+    >>> admission_count(merge(layers.values()), blocks_per_request=2)
+    1
     """
     need = _checks.as_count("blocks_per_request", blocks_per_request, minimum=1)
     if isinstance(keep_or_census, Mapping):

@@ -100,7 +100,8 @@ def load_masks(
         The file; its first bytes say what it is. ``"-"`` is standard input; a binary file that can
         seek is taken too.
     array
-        The name of the mask, in a file that holds several; `mask_names` lists them.
+        The name of the mask, in a file that holds several; `mask_names` lists them. ``"keep"`` is
+        also the mask whose name is empty.
     axes, lengths
         What the file does not say itself.
     polarity

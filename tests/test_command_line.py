@@ -523,9 +523,27 @@ def test_different_pools_are_compared_by_force_only(
     message = refused(capsys, *options)
     assert f"B:16 for '{saved}' and B:32 for '{masks}:window'" in message
     assert "|frees:any|" in run(capsys, *options, "--force")
-    assert "FILE must be a mask" in refused(capsys, "compare", saved, "--block-size", 32)
-    assert "FILE must be a mask" in refused(capsys, "compare", saved, "--by", "l")
     assert "got a folder" in refused(capsys, "compare", saved, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--block-size", 32),
+        ("--by", "l"),
+        ("--polarity", "evict"),
+        ("--offset", 3),
+        ("--lengths", 3),
+        ("--axes", "t"),
+        ("--blocks-per-request", 1),
+    ],
+)
+def test_options_of_masks_do_not_go_with_reports_alone(
+    option: tuple[object, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(kvreclaim.report([1, 0, 0, 0], 2).to_json())
+    assert "FILE must be a mask" in refused(capsys, "compare", saved, *option)
 
 
 @pytest.mark.parametrize(
@@ -609,6 +627,213 @@ def test_report_of_evictions_and_of_one_array(
     (only,) = json.loads(run(capsys, "report", path, *options))["reports"]
     assert only["source"] == f"{path}:second"
     assert only["metrics"]["logical_saving"] == 0
+
+
+KEPT = np.array([1, 1, 0, 0, 0, 0, 0, 1], bool)
+
+
+def noted(called: object) -> str:
+    return (
+        f"kvreclaim: note: {called}: True was read as kept; write --polarity evict if it means "
+        "evicted, --polarity keep if kept\n"
+    )
+
+
+def both(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> list[str]:
+    assert main([str(argument) for argument in arguments]) == status
+    return list(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("evict", "evicted", "eviction", "evictions", "evict_mask", "EVICTED", "l0.Evicted-2"),
+        *("drop", "dropped", "discard", "discarded", "delete", "deleted", "erase", "erased"),
+        *("prune", "pruned", "remove", "removed", "dead", "gone", "is_dead", "3dead3", "l/dead/h"),
+        *("evicted_at_prefill", "evicted_at/0"),
+    ],
+)
+def test_a_name_that_says_eviction_gets_a_note(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    arrays: dict[str, Any] = {name: KEPT}
+    np.savez(path, **arrays)
+    out, err = both(capsys, "report", path, "--block-size", 2)
+    assert err == noted(f"{path}:{name}")
+    assert out == run(capsys, "report", path, "--block-size", 2, "--polarity", "keep")
+    turned = run(capsys, "report", path, "--block-size", 2, "--polarity", "evict")
+    assert "logical saving                0.625 " in out
+    assert "logical saving                0.375 " in turned
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("keep", "mask", "kept", "live", "SnapKV", "whole blocks", "masked", "arr_0", "arr"),
+        *(
+            "evictable",
+            "unevicted",
+            "evictedness",
+            "dropout",
+            "deadline",
+            "removable",
+            "\u00e9evict",
+        ),
+        *("evicted_at", "times/evicted_at", "born_at", "bygone"),
+    ],
+)
+def test_other_names_get_no_note(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "evict" / "m.npz"
+    path.parent.mkdir()
+    arrays: dict[str, Any] = {name: KEPT}
+    np.savez(path, **arrays)
+    run(capsys, "report", path)
+
+
+def test_a_file_that_names_no_array_is_a_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def err_of(path: Path) -> str:
+        return both(capsys, "report", path)[1]
+
+    for file in ("evicted.npy", "my-Dropped_2.NPY"):
+        with (tmp_path / file).open("wb") as opened:
+            np.save(opened, KEPT)
+        assert err_of(tmp_path / file) == noted(tmp_path / file)
+    for file in ("dead.txt", "dead.csv"):
+        (tmp_path / file).write_text("0011\n")
+        assert err_of(tmp_path / file) == noted(tmp_path / file)
+    np.savez(tmp_path / "evicted.npz", KEPT, KEPT)
+    assert err_of(tmp_path / "evicted.npz") == "".join(
+        noted(tmp_path / f"evicted.npz:arr_{number}") for number in (0, 1)
+    )
+    for quiet in ("mask.npy", "evicted_at.npy", "npy"):
+        with (tmp_path / quiet).open("wb") as opened:
+            np.save(opened, KEPT)
+        assert err_of(tmp_path / quiet) == ""
+    with (tmp_path / "dead.npy").open("wb") as opened:
+        np.savez(opened, live=KEPT)
+    assert err_of(tmp_path / "dead.npy") == ""
+
+
+def test_a_file_that_says_keep_gets_no_note_for_its_own_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "dead.npz"
+    for packed in (True, False):
+        save_masks(path, KEPT, axes="t", packed=packed)
+        run(capsys, "report", path)
+    np.savez(path, mask=KEPT, arr=KEPT, arr_0b=KEPT)
+    run(capsys, "report", path)
+    (tmp_path / "dead.json").write_text('{"num_tokens": 4, "kept": [1]}')
+    run(capsys, "report", tmp_path / "dead.json")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report {}",
+        "report {} --format json",
+        "report {} --runtime vllm",
+        "report {} --runtime all",
+        "report {} --runtime all --format csv",
+        "report {} --share none --by h",
+        "report {} -o {target}",
+        "compare {}",
+        "map {}",
+        "convert {} {target}.npz",
+    ],
+)
+def test_every_command_notes_each_name_once(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, target = tmp_path / "m.npz", tmp_path / "out"
+    masks = {name: np.stack([KEPT, KEPT]) for name in ("dropped", "kept", "evicted_1")}
+    save_masks(path, {name: SavedMasks(keep, None, "ht", {}) for name, keep in masks.items()})
+    arguments = command.format(path, target=target).split()
+    out, err = both(capsys, *arguments)
+    assert err == noted(f"{path}:dropped") + noted(f"{path}:evicted_1")
+    written = [each.read_bytes() for each in tmp_path.glob("out*")]
+    assert out == run(capsys, *arguments, "--polarity", "keep")
+    assert written == [each.read_bytes() for each in tmp_path.glob("out*")]
+    run(capsys, *arguments, "--array", "kept")
+    turned = run(capsys, *arguments, "--polarity", "evict")
+    assert written != [each.read_bytes() for each in tmp_path.glob("out*")] or turned != out
+
+
+def test_a_note_names_the_file_and_not_the_label(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a\x1bb.npz"
+    np.savez(path, evicted=KEPT)
+    err = both(capsys, "report", path, path, "--label", "a", "--label", "b")[1]
+    assert err == noted(f"{tmp_path}/a\\x1bb.npz:evicted")
+
+
+def test_a_note_comes_before_a_missed_threshold_and_not_beside_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "evicted.npy"
+    np.save(path, KEPT)
+    threshold = ("--fail-under", "logical_saving=0.7")
+    out, err = both(capsys, "report", path, *threshold, status=1)
+    assert out == run(capsys, "report", path, "--polarity", "keep")
+    missed = f"kvreclaim: {path}: logical_saving is 0.625, under 0.7\n"
+    assert err == noted(path) + missed
+    assert "axes must be" in refused(capsys, "report", path, "--axes", "ht")
+
+
+def test_saved_reports_get_no_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mask, saved = tmp_path / "evicted.npy", tmp_path / "dropped.json"
+    np.save(mask, KEPT)
+    run(capsys, "report", mask, "--polarity", "keep", "--format", "json", "-o", saved)
+    run(capsys, "compare", saved)
+    assert both(capsys, "compare", saved, mask)[1] == noted(mask)
+
+
+def test_a_note_on_standard_input_is_for_a_name_in_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "evicted.npy", KEPT)
+    np.savez(tmp_path / "m.npz", evicted=KEPT)
+    for file, err in (("evicted.npy", ""), ("m.npz", noted("standard input:evicted"))):
+        done = fresh("report", "-", input=(tmp_path / file).read_bytes(), text=False)
+        assert (done.returncode, done.stderr.decode()) == (0, err)
+
+
+def test_the_mask_without_a_name_is_keep(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, target = tmp_path / "m.npz", tmp_path / "out.npz"
+    for packed in (True, False):
+        save_masks(path, [KEPT, ~KEPT], axes="ht", packed=packed)
+        for command in (("report",), ("report", "--format", "json"), ("map",), ("compare",)):
+            plain = run(capsys, command[0], path, *command[1:])
+            assert run(capsys, command[0], path, *command[1:], "--array", "keep") == plain
+            assert run(capsys, command[0], path, *command[1:], "--array", "") == plain
+        run(capsys, "convert", path, target, "--array", "keep")
+        assert mask_names(target) == ("",)
+    np.savez(path, keep=KEPT, other=~KEPT)
+    options = ("--array", "other", "--array", "keep")
+    sources = [report["source"] for report in reports_of(capsys, path, *options)]
+    assert sources == [f"{path}:other", str(path)]
+
+
+def test_a_mask_that_is_called_keep_is_that_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    own = {"keep": SavedMasks(KEPT, None, "t", {}), "": SavedMasks(~KEPT, None, "t", {})}
+    save_masks(path, own)
+    (report,) = reports_of(capsys, path, "--array", "keep")
+    assert report["source"] == f"{path}:keep"
+    assert report["metrics"]["logical_saving"] == 0.625
+    np.savez(path, first=KEPT, second=KEPT)
+    message = refused(capsys, "report", path, "--array", "keep")
+    assert "array must name one of the 2 masks" in message
+    assert "got 'keep'" in message
+    assert "No such file" in refused(capsys, "report", tmp_path / "none.npz", "--array", "keep")
 
 
 def test_json_says_what_made_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -986,16 +1211,40 @@ def reports_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[d
     return reports
 
 
-def test_all_runtimes_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("admits", [False, True])
+def test_all_runtimes_in_one_table(admits: bool, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--array", "SnapKV", "--runtime", "all")
-    lines = run(capsys, "report", DEMO, *options, "--blocks-per-request", 8).splitlines()
+    request = ("--blocks-per-request", 8) if admits else ()
+    lines = run(capsys, "report", DEMO, *options, *request).splitlines()
     assert max(map(len, lines)) <= 80
-    rows = {line.split()[0]: line.split()[1:] for line in lines[2:] if line}
+    rows = {line.split()[0]: line for line in lines[3:] if line}
     assert set(kvreclaim.runtimes.names()) <= set(rows)
-    assert rows["vllm"] == ["16", "hl", "0.000", "0.000", "0.500", "0.0", "0"]
-    assert rows["kv_compress"][2:5] == ["0.000", "0.500", "0.500"]
-    names = [report["source"] for report in reports_of(capsys, DEMO, *options)]
-    assert names == list(kvreclaim.runtimes.names())
+    own = lines[0].index("own compactor")
+    assert lines[0].split() == ["own", "compactor"]
+    for line, left, right in zip(
+        [*lines[1:3], rows["kv_compress"], rows["openvino_genai"], rows["tensorrt_llm"]],
+        [
+            "block share",
+            f"size rows in place{' admits' * admits} packed",
+            f"kv_compress 16 none 0.000{' 0' * admits} 0.500",
+            f"openvino_genai 32 h 0.039{' 9' * admits} 0.500",
+            f"tensorrt_llm 32 hl 0.000{' 0' * admits} 0.500",
+        ],
+        ["comes decode", "back steps", "0.500 1.5", "- -", "0.000 3.4"],
+        strict=True,
+    ):
+        assert " ".join(line[:own].split()) == left
+        assert " ".join(line[own:].split()) == right
+    legend = " ".join(lines[-4:])
+    for words in ("in place: no copy", "own compactor: what comes back once", "- where it moves"):
+        assert words in legend
+    found = reports_of(capsys, DEMO, *options)
+    assert [report["source"] for report in found] == list(kvreclaim.runtimes.names())
+    for report in found:
+        name, pool = report["source"], kvreclaim.runtimes.preset(report["source"])
+        assert (rows[name].split()[-2:] == ["-", "-"]) == (pool.compactor == "none")
+        assert report["metrics"]["compacted_reclaim"] is not None
+        assert report["metrics"]["decode_steps"] is not None
 
 
 @pytest.mark.parametrize(

@@ -560,6 +560,36 @@ def test_names_are_listed_where_there_are_several(tmp_path: Path) -> None:
         load_masks(path, array="x")
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_mask_without_a_name_is_keep_too(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "masks.npz"
+    save_masks(path, KEEP, axes="ht", packed=packed)
+    census = take_census(KEEP, 4, axes="ht")
+    for array in (None, "", "keep"):
+        np.testing.assert_array_equal(load_masks(path, array=array).keep, KEEP)
+        assert census_of_file(path, 4, array=array) == census
+    with pytest.raises(ValueError, match=r"one of the 1 masks .* \(''\); got 'kee';"):
+        load_masks(path, array="kee")
+    for name in ("keep", "/keep"):
+        path.write_bytes(npz({f"{name}.npy": npy(KEEP), "other.npy": npy(~KEEP)}))
+        np.testing.assert_array_equal(load_masks(path, array="keep").keep, KEEP)
+        np.testing.assert_array_equal(load_masks(path, array="other").keep, ~KEEP)
+    np.save(tmp_path / "mask.npy", KEEP)
+    np.testing.assert_array_equal(load_masks(tmp_path / "mask.npy", array="keep").keep, KEEP)
+
+
+@pytest.mark.parametrize("name", ["keep", "/keep"])
+def test_a_mask_whose_name_is_keep_comes_before_one_without(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "masks.npz"
+    path.write_bytes(npz({"keep.npy": npy(~KEEP), f"{name}/keep.npy": npy(KEEP)}))
+    assert mask_names(path) == ("", name)
+    np.testing.assert_array_equal(load_masks(path, array="keep").keep, KEEP)
+    np.testing.assert_array_equal(load_masks(path, array="").keep, ~KEEP)
+    path.write_bytes(npz({"other.npy": npy(KEEP), "more.npy": npy(KEEP)}))
+    with pytest.raises(ValueError, match=r"one of the 2 masks .*; got 'keep';"):
+        load_masks(path, array="keep")
+
+
 def test_a_file_and_its_caller_do_not_contradict_each_other(tmp_path: Path) -> None:
     path = tmp_path / "masks.npz"
     mask = SavedMasks(KEEP[:, :3], np.array([3, 3]), "bt", {}, np.array([1, 0]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,15 @@ from kvreclaim.reports import Report
 
 _DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
+_OF_EVICTION: Final = re.compile(  # as words of a name: no letter on either side
+    r"(?<![^\W\d_])"
+    r"(dead|gone|evict(ed|ions?)?|drop(ped)?|discard(ed)?|(delet|eras|prun|remov)ed?)"
+    r"(?![^\W\d_])",
+    re.IGNORECASE,
+)
+_TIME_OF_EVICTION: Final = "evicted_at"  # of each token, no mask
+_WITHOUT_NAMES: Final = (".npy", ".txt", ".csv")  # files in which an array has none
+_NAMED_BY_NUMPY: Final = re.compile(r"arr_\d+")  # where its caller gave savez none
 
 _Item = TypeVar("_Item")
 
@@ -37,6 +47,7 @@ class SavedMask(NamedTuple):
 
     path: Path
     array: str  # its name in the file
+    called: str  # in messages: its file, and its name there
 
 
 def masks_in(
@@ -59,8 +70,19 @@ def masks_and_reports_in(
 
 
 def _masks(name: str, path: Path, options: argparse.Namespace) -> list[tuple[str, SavedMask]]:
-    arrays = mask_names(path) if options.array is None else options.array
-    return [(f"{name}:{array}" if array else name, SavedMask(path, array)) for array in arrays]
+    arrays = _arrays_in(path, options.array)
+    called = {array: f"{name}:{array}" if array else name for array in arrays}
+    return [(called[array], SavedMask(path, array, called[array])) for array in arrays]
+
+
+def _arrays_in(path: Path, asked: Sequence[str] | None) -> Sequence[str]:
+    """Return the names of the masks that were asked for, or of all."""
+    if asked is None:
+        return mask_names(path)
+    if "keep" not in asked:
+        return asked
+    names = mask_names(path)
+    return [choice.meant(names, array) for array in asked]
 
 
 def _saved_reports(name: str, path: Path, called: str) -> list[tuple[str, SavedReport]]:
@@ -105,6 +127,31 @@ def _labelled(found: Sequence[tuple[str, _Item]], options: argparse.Namespace) -
     return dict(zip(unique(labels), (item for _, item in found), strict=True))
 
 
+def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -> list[str]:
+    """Return a note for each mask whose name says eviction, where nobody said what True means."""
+    if options.polarity is not None:
+        return []
+    doubtful = dict.fromkeys(mask.called for mask in masks if _says_eviction(mask))
+    return [
+        f"note: {called}: True was read as kept; write --polarity evict if it means evicted, "
+        "--polarity keep if kept"
+        for called in doubtful
+    ]
+
+
+def _says_eviction(mask: SavedMask) -> bool:
+    name, path = mask.array, mask.path
+    if _NAMED_BY_NUMPY.fullmatch(name) or (not name and path.suffix.lower() in _WITHOUT_NAMES):
+        name = path.stem
+    if name.rpartition("/")[2] == _TIME_OF_EVICTION:
+        return False
+    return _OF_EVICTION.search(name) is not None
+
+
+def _polarity(options: argparse.Namespace) -> Literal["keep", "evict"]:
+    return "evict" if options.polarity == "evict" else "keep"
+
+
 def count(
     masks: Mapping[str, SavedMask], pools: Sequence[BlockPool], options: argparse.Namespace
 ) -> dict[str, dict[str, Counted]]:
@@ -128,7 +175,7 @@ def count(
                         axes=options.axes,
                         lengths=options.lengths,
                         offset=options.offset,
-                        polarity=options.polarity,
+                        polarity=_polarity(options),
                         progress=step,
                     )
                     for pool, step in zip(pools, steps, strict=True)
@@ -188,7 +235,7 @@ def load(
         array=mask.array,
         axes=options.axes,
         lengths=options.lengths,
-        polarity=options.polarity,
+        polarity=_polarity(options),
         progress=progress,
     )
     return saved._replace(offset=options.offset) if np.any(options.offset) else saved

@@ -17,6 +17,10 @@ LEGEND: Final = """\
 in place: no copy, as engines read it that free blocks where they lie. packed:
 survivors moved, or stored, together. Neither is a verdict on method or engine."""
 
+OWN_COMPACTOR: Final = """\
+own compactor: what comes back once the runtime has moved survivors itself, and
+that copy in decode steps; - where it moves none."""
+
 _LAYOUTS: Final = ("lh", "h", "")
 _COMPACTORS: Final = ("evacuate_rows", "pack_rows")  # row by row: the fewest moves, and in order
 _NAME_WIDTH: Final = 14  # all that the figures leave of 80 columns
@@ -69,21 +73,30 @@ def overview(masks: Mapping[str, Counted]) -> str:
 
 
 def by_runtime(reports: Mapping[str, Report]) -> str:
-    """Return a row for each runtime: its block, and what comes back in place, compacted, packed."""
+    """Return a row for each runtime: its block, and what comes back in place, packed, compacted.
+
+    What its own compactor gives stands beside that copy's price; requests beside what admits them.
+    """
     width = max(map(len, reports))
     admits = any(report.admission_count is not None for report in reports.values())
+    requests = " admits" * admits
+    blank, apart = " " * width, " " * len(requests)
     lines = [
-        f"{'':{width}} block share in place compacted packed decode{' admits' * admits}",
-        f"{'':{width}}  size rows    (own compactor)        steps",
+        f"{blank}                     {apart}          own compactor",
+        f"{blank} block share         {apart}          comes decode",
+        f"{blank}  size rows  in place{requests} packed    back  steps",
     ]
     for name, report in reports.items():
         pool = report.census.pool
-        line = (
+        compacted, copy = f"{report.compacted_reclaim:.3f}", f"{report.decode_steps:.1f}"
+        if pool.compactor == "none":
+            compacted = copy = "-"
+        lines.append(
             f"{name:{width}}{pool.block_size:6} {pool.shared_axes or 'none':5}"
-            f"{report.physical_reclaim:9.3f}{report.compacted_reclaim:10.3f}"
-            f"{report.packed_reclaim:7.3f}{report.decode_steps:7.1f}"
+            f"{report.physical_reclaim:9.3f}"
+            f"{f'{report.admission_count:7}' if admits else ''}"
+            f"{report.packed_reclaim:7.3f}{compacted:>8}{copy:>7}"
         )
-        lines.append(line + (f"{report.admission_count:7}" if admits else ""))
     return "\n".join(lines)
 
 

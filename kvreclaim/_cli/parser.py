@@ -54,9 +54,9 @@ def pool_fields(options: argparse.Namespace) -> dict[str, Any]:
 
 def of_masks(options: argparse.Namespace) -> bool:
     """Return whether anything was given that only a mask, still to be measured, can follow."""
-    names = ("array", "axes", "lengths", "by", "blocks_per_request")
-    given = any(getattr(options, name) is not None for name in (*names, "runtime"))
-    return given or bool(pool_fields(options))
+    names = ("array", "axes", "lengths", "polarity", "by", "blocks_per_request", "runtime")
+    given = any(getattr(options, name) is not None for name in names)
+    return given or options.offset != 0 or bool(pool_fields(options))
 
 
 def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -155,7 +155,12 @@ def _add_masks(command: argparse.ArgumentParser, *, several: bool) -> None:
     else:
         command.add_argument("files", nargs=1, metavar="IN", help=_FILE)
         command.set_defaults(label=None)
-    add("--array", action="append", metavar="NAME", help="only the mask of this name in its file")
+    add(
+        "--array",
+        action="append",
+        metavar="NAME",
+        help="only the mask of this name in its file; keep: also that without a name",
+    )
     add("--axes", metavar="LETTERS", help="a letter for each axis, such as lht; t is tokens")
     add("--lengths", type=_numbers, metavar="N,...", help=f"tokens of a sequence: {_NUMBERS}")
     add(
@@ -165,7 +170,7 @@ def _add_masks(command: argparse.ArgumentParser, *, several: bool) -> None:
         metavar="N,...",
         help="slots before token 0, in the same form",
     )
-    add("--polarity", choices=("keep", "evict"), default="keep", help="what True means (keep)")
+    add("--polarity", choices=("keep", "evict"), help="what True means (keep)")
 
 
 def _add_pool(command: argparse.ArgumentParser) -> None:

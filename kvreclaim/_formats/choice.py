@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -114,6 +114,12 @@ def masks_in(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
     return masks
 
 
+def meant(names: Iterable[str], array: str) -> str:
+    """Return the name of the mask that is asked for: ``keep`` is also the one without a name."""
+    bare = {name.removeprefix("/") for name in names}
+    return "" if array == "keep" and "keep" not in bare and "" in bare else array
+
+
 def choose(
     where: str,
     arrays: Mapping[str, Array],
@@ -167,8 +173,9 @@ def _named(
     """Return the parts of the mask of a name; without a name, of the only one."""
     if array is None and len(masks) == 1:
         return next(iter(masks.values()))
+    asked = None if array is None else meant(masks, array)
     for name, part in masks.items():
-        if array is not None and array in (name, name.removeprefix("/")):
+        if asked is not None and asked in (name, name.removeprefix("/")):
             return part
     names = list(masks)
     if not names:

@@ -6,6 +6,7 @@ What is committed in benchmarks/evidence/data is recomputed from the masks that 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 import math
@@ -23,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optional import IN_CI
 
-from benchmarks.evidence import allocator, counts, masks, tables
+from benchmarks.evidence import allocator, counts, masks, tables, texts
 from benchmarks.evidence.masks import Keeps, Mask
 from benchmarks.evidence.settings import (
     BLOCK_SIZE,
@@ -711,3 +712,14 @@ def test_kvpress_itself_kept_what_its_compress_was_said_to_keep() -> None:
     assert differ == {("smollm2-135m__python-reference__2048", "tova"): 6}
     assert max(found["log_probability"] for found in checked.values()) < 1e-4
     assert {about["probes_found_in_nothing"] for about in manifest["contexts"].values()} == {0}
+
+
+def test_our_own_text_is_the_one_that_the_models_read() -> None:
+    manifest = json.loads((DATA / "manifest.json").read_text("utf-8"))
+    own = texts.TEXTS["kvreclaim"]
+    read = [
+        about["text"]["sha256"]
+        for about in manifest["contexts"].values()
+        if about["text"]["source"] == own.source
+    ]
+    assert read == [hashlib.sha256(own.read().encode()).hexdigest()] * 2

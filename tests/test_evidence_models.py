@@ -109,9 +109,10 @@ def everything(model: Model) -> Bools:
 
 
 def test_keys_are_planted_where_the_prompt_says_and_the_text_goes_on_behind_it() -> None:
-    tokens, following = prompts.cut(tiny("llama"), "made", TOKENS, FOLLOWING)
-    text = encode(texts.TEXTS["made"].read())
-    planted = [encode(probe.planted) for probe in texts.probes("made")]
+    read, probes = texts.TEXTS["made"].read(), texts.probes("made")
+    tokens, following = prompts.cut(tiny("llama"), read, probes, TOKENS, FOLLOWING)
+    text = encode(read)
+    planted = [encode(probe.planted) for probe in probes]
     assert len(tokens) == TOKENS
     assert len(following) == FOLLOWING
     left = tokens[1:]
@@ -122,15 +123,16 @@ def test_keys_are_planted_where_the_prompt_says_and_the_text_goes_on_behind_it()
         assert places == [round(depth * room)]
         del left[places[0] : places[0] + len(words)]
     assert [*left, *following] == text[: len(left) + FOLLOWING]
-    for probe in texts.probes("made"):
+    for probe in probes:
         assert probe.planted.startswith(probe.question + probe.answer)
     assert texts.probes("made") == texts.probes("made") != texts.probes("other")
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:
-    planted = sum(len(probe.planted) for probe in texts.probes("made"))
-    with pytest.raises(ValueError, match="made must have 610 tokens; it has 600"):
-        prompts.cut(tiny("llama"), "made", 1 + planted + 600, 10)
+    text, probes = texts.TEXTS["made"].read(), texts.probes("made")
+    planted = sum(len(probe.planted) for probe in probes)
+    with pytest.raises(ValueError, match="text must have 610 tokens; it has 600"):
+        prompts.cut(tiny("llama"), text, probes, 1 + planted + 600, 10)
 
 
 def test_the_whole_cache_gives_what_the_model_itself_says(model: Model) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.evidence import texts
 from benchmarks.evidence.attention import Whole
 from benchmarks.evidence.models import Model
+from benchmarks.evidence.texts import Probe
 
 torch: Any = importlib.import_module("torch")
 
@@ -40,14 +42,15 @@ class Prompt(NamedTuple):
         return np.stack([self.rows.drawn[shown["layer"]] for shown in self.shown])
 
 
-def cut(model: Model, document: str, tokens: int, following: int) -> tuple[list[int], list[int]]:
-    """Return as many tokens of a text with its keys planted, and those that follow them."""
-    text = texts.TEXTS[document].read()
-    planted = [model.encode(probe.planted) for probe in texts.probes(document)]
+def cut(
+    model: Model, text: str, probes: Sequence[Probe], tokens: int, following: int
+) -> tuple[list[int], list[int]]:
+    """Return as many tokens of a text with keys planted in it, and those that follow them."""
+    planted = [model.encode(probe.planted) for probe in probes]
     room = tokens - len(model.first) - sum(map(len, planted))
     words = model.encode(text)[: room + following]
     if len(words) < room + following:
-        raise ValueError(f"{document} must have {room + following} tokens; it has {len(words)}.")
+        raise ValueError(f"text must have {room + following} tokens; it has {len(words)}.")
     places = [0, *(round(depth * room) for depth in texts.DEPTHS), room]
     parts = [words[start:stop] for start, stop in itertools.pairwise(places)]
     mixed = [*parts[0], *itertools.chain(*map(list.__add__, planted, parts[1:]))]
@@ -56,7 +59,8 @@ def cut(model: Model, document: str, tokens: int, following: int) -> tuple[list[
 
 def read(model: Model, document: str, tokens: int, following: int) -> Prompt:
     """Let a model read a prompt in one pass, and keep all that a policy may ask for."""
-    prompt, rest = cut(model, document, tokens, following)
+    text, probes = texts.TEXTS[document].read(), texts.probes(document)
+    prompt, rest = cut(model, text, probes, tokens, following)
     rows = Whole()
     shown: dict[int, dict[str, Any]] = {}
 
@@ -75,10 +79,8 @@ def read(model: Model, document: str, tokens: int, following: int) -> Prompt:
         for hook in hooks:
             hook.remove()
     questions = (
-        Question(model.encode(probe.question), model.encode(probe.answer))
-        for probe in texts.probes(document)
+        Question(model.encode(probe.question), model.encode(probe.answer)) for probe in probes
     )
-    text = texts.TEXTS[document].read()
     return Prompt(
         tokens=prompt,
         following=rest,

@@ -243,7 +243,7 @@ def _live(bits: NDArray[np.uint8], layout: Layout, first: int, start: int) -> ND
     if beyond.any():
         table = int(beyond.any(axis=1).argmax())
         slot = start + int(np.unpackbits(beyond[table]).argmax())
-        index = np.unravel_index(first + table, layout.outer) if layout.outer else ()
+        index = np.unravel_index(first + table, layout.outer)
         raise _checks.beyond_length(index, slot - int(offsets[table]), int(lengths[table]))
     return live
 

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
 
     def where(self, row: int) -> str:
         """Return which row is meant, for a message."""
-        return in_row(np.unravel_index(row, self.outer) if self.outer else ())
+        return in_row(np.unravel_index(row, self.outer))
 
 
 def in_row(index: tuple[Any, ...]) -> str:

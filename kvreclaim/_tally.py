@@ -191,7 +191,7 @@ def _freed(found: Tables, pool: BlockPool) -> tuple[PerTable, PerTable]:
     if found.first is None or found.last is None:  # every block is whole, and any may be freed
         return empty, empty * size
     first, last = np.minimum(found.first, blocks), found.last
-    tail_dead = (blocks > 0) & (last < blocks - 1)
+    tail_dead = last < blocks - 1
     kept_open = tail_dead & (ends % size != 0) & pool.open_tail
     if pool.frees == "any":
         freed = empty - kept_open

@@ -449,7 +449,7 @@ def _rows_of_tables(layout: Layout, pool: BlockPool) -> Iterator[tuple[int, NDAr
         keep = part.reshape(layout.rows, layout.tokens)
         beyond = keep[:, length:].any(axis=0)
         if beyond.any():
-            index = np.unravel_index(table, layout.outer) if layout.outer else ()
+            index = np.unravel_index(table, layout.outer)
             raise _checks.beyond_length(index, length + int(beyond.argmax()), length)
         blocks = pool.num_blocks_for(length + before) if length else 0
         rows = np.zeros((layout.rows, blocks * pool.block_size), np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 from unittest import mock
 
 import numpy as np
@@ -108,6 +109,168 @@ def test_rows_united_first_or_not_make_the_same_census(case: Case, piece: int) -
         assert take_census(keep, case.pool, **said) == census
         with mock.patch.object(open_tables, "_MOST_BYTES", -1):
             assert take_census(keep, case.pool, **said) == census
+
+
+@pytest.mark.parametrize("compactor", ["evacuate", "evacuate_rows", "fill", "pack", "pack_rows"])
+def test_rows_of_two_shared_axes_united_first(compactor: str) -> None:
+    keep = np.random.default_rng(29).random((2, 1, 2, 3, 4, 120)) < 0.02
+    keep[0, 0, :, :2, 1:, :30] = keep[1, ..., 111:] = True
+    offset = [[[0, 1]], [[3, 0]]]
+    pool = BlockPool(4, compactor=compactor)
+    expected = oracle.census(keep.tolist(), pool, "bsxlht", offset=offset)
+    for piece in (1 << 7, 1 << 8, 1 << 9, 1 << 10):
+        with mock.patch.object(occupancy, "PIECE", piece):
+            census = take_census(keep, pool, axes="bsxlht", offset=offset)
+        assert {name: getattr(census, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most_rows", "expected"),
+    [
+        ((), 1, [()]),
+        ((5,), 2, [(slice(0, 2),), (slice(2, 4),), (slice(4, 5),)]),
+        ((3, 4), 8, [(slice(0, 2), slice(0, 4)), (slice(2, 3), slice(0, 4))]),
+        ((1, 3), 2, [(slice(0, 1), slice(0, 2)), (slice(0, 1), slice(2, 3))]),
+        ((2, 1), 1, [(slice(0, 1), slice(0, 1)), (slice(1, 2), slice(0, 1))]),
+    ],
+)
+def test_boxes_follow_one_another_in_the_order_of_the_rows(
+    sizes: tuple[int, ...], most_rows: int, expected: list[tuple[slice, ...]]
+) -> None:
+    assert list(open_tables.boxes(sizes, most_rows)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "compactor", "worth"),
+    [
+        (1, 2 * occupancy.PIECE, "pack", False),
+        (2, occupancy.PIECE // 2, "pack", False),
+        (2, occupancy.PIECE // 2 + 1, "pack", True),
+        (2, 8 * occupancy.PIECE + 7, "pack", True),
+        (2, 8 * occupancy.PIECE + 8, "pack", False),
+        (3, occupancy.PIECE // 2 + 15, "evacuate_rows", True),
+        (3, occupancy.PIECE // 2 + 16, "evacuate_rows", False),
+    ],
+)
+def test_which_masks_have_their_rows_united_first(
+    rows: int, tokens: int, compactor: str, worth: bool
+) -> None:
+    """Blocks of 16 tokens: numbers for each of them may take as many bytes as a piece has."""
+    pool = BlockPool(16, compactor=compactor)
+    for keep, axes, in_rows in (
+        (np.zeros((2, 3, 9), np.bool_), "lht", True),
+        (np.zeros((9, 2, 3), np.bool_), "tlh", False),
+    ):
+        layout = _layout.lay_out(keep, pool, axes=axes, lengths=None, offset=0)
+        layout = layout._replace(rows=rows, tokens=tokens)
+        assert open_tables.worth_uniting(layout, pool) is (worth and in_rows)
+
+
+@pytest.mark.parametrize("compactor", ["evacuate", "evacuate_rows", "fill", "pack", "pack_rows"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_tables_read_a_few_at_a_time_and_described_together(compactor: str, offset: int) -> None:
+    """Of two rows of 100 tokens, 5 are read at a time, and more are described."""
+    keep = np.random.default_rng(17).random((31, 2, 100)) < 0.1
+    pool = BlockPool(2, compactor=compactor)
+    with mock.patch.object(occupancy, "PIECE", 1 << 12):
+        census = take_census(keep, pool, axes="bht", offset=offset)
+    expected = oracle.census(keep.tolist(), pool, "bht", offset=offset)
+    assert {name: getattr(census, name) for name in expected} == expected
+
+
+def test_what_is_known_of_many_tables_stays_small() -> None:
+    keep = np.zeros((60, 3, 3000), np.bool_)
+    pool = BlockPool(16, compactor="evacuate_rows")
+    layout = _layout.lay_out(keep, pool, axes="bht", lengths=None, offset=0)
+    with mock.patch.object(occupancy, "PIECE", 1 << 14):
+        for found in _measure.measure(layout, pool):
+            arrays = [part for part in found if isinstance(part, np.ndarray)]
+            assert sum(array.nbytes for array in arrays) <= occupancy.PIECE // 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "expected"),
+    [
+        ((10, 9), "bt", [(0, 4), (4, 4), (8, 2)]),
+        ((3, 5, 9), "bst", [(0, 4), (4, 1), (5, 4), (9, 1), (10, 4), (14, 1)]),
+        ((3, 2, 9), "bst", [(0, 4), (4, 2)]),
+        ((9,), "t", [(0, 1)]),
+        ((0, 9), "bt", []),
+    ],
+)
+def test_at_most_four_tables_at_a_time(
+    shape: tuple[int, ...], axes: str, expected: list[tuple[int, int]]
+) -> None:
+    layout = _layout.lay_out(
+        np.zeros(shape, np.bool_), BlockPool(4), axes=axes, lengths=None, offset=0
+    )
+    stretches = occupancy.stretches(layout, 4)
+    assert [(first, len(part)) for first, part in stretches] == expected
+
+
+@pytest.mark.parametrize(
+    ("block_size", "rows", "packed", "step"),
+    [
+        (8, 2, None, 32),
+        (12, 2, None, 48),
+        (12, 10, None, 12),
+        (12, 10, "big", 24),
+        (40, 1, None, 120),
+        (40, 1, "big", 240),
+    ],
+)
+def test_a_table_is_read_in_pieces_of_whole_blocks(
+    block_size: int, rows: int, packed: Literal["big"] | None, step: int
+) -> None:
+    """At most 64 tokens of all rows for blocks of 8, 96 for 12, 128 or, packed, 256 for 40."""
+    tokens = 300
+    keep = np.zeros((rows, tokens), np.bool_)
+    pool = BlockPool(block_size)
+    layout = _layout.lay_out(keep, pool, axes="ht", lengths=None, offset=0)
+    stretch = keep[None] if packed is None else np.packbits(keep, axis=-1)[None]
+    with mock.patch.object(occupancy, "PIECE", 64):
+        pieces = list(occupancy.pieces(layout._replace(packed=packed), stretch, 0, pool))
+    starts = range(0, tokens, step)
+    assert [start for start, _, _ in pieces] == list(starts)
+    assert [slots for _, slots, _ in pieces] == [min(step, tokens - start) for start in starts]
+
+
+@pytest.mark.parametrize(
+    ("block_size", "compactor", "packed", "before", "pieces"),
+    [
+        (16, "evacuate", None, 0, 2),
+        (32, "evacuate", None, 0, 2),
+        (32, "evacuate", "big", 0, 4),
+        (32, "evacuate", "little", 1, 2),
+        (33, "evacuate", "big", 0, 2),
+        (36, "evacuate", "big", 0, 2),
+        (8, "evacuate", None, 0, 1),
+        (4, "evacuate", None, 0, 1 / 2),
+        (2, "evacuate", None, 0, 1 / 4),
+        (1, "evacuate", None, 0, 2),
+        (1, "evacuate_rows", None, 0, 1 / 8),
+    ],
+)
+def test_smaller_blocks_make_smaller_pieces_and_packed_bits_larger_ones(
+    block_size: int,
+    compactor: str,
+    packed: Literal["big", "little"] | None,
+    before: int,
+    pieces: float,
+) -> None:
+    pool = BlockPool(block_size, compactor=compactor)
+    layout = _layout.lay_out(np.zeros((1, 9), np.bool_), pool, axes="ht", lengths=None, offset=0)
+    layout = layout._replace(packed=packed, before=before)
+    most = pieces * occupancy.PIECE
+    assert occupancy.tokens_at_once(layout, pool) == most
+    for rows, tokens, tables in (
+        (1, 0, most),
+        (1, 1, most),
+        (3, 1000, most // 3000),
+        (2, most, 1),
+    ):
+        layout = layout._replace(rows=rows, tokens=int(tokens))
+        assert occupancy.tables_at_once(layout, pool) == tables
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import attrs
 import numpy as np
@@ -17,6 +18,7 @@ from kvreclaim import (
     Census,
     compacted_reclaim,
     logical_saving,
+    occupancy,
     packed_reclaim,
     physical_reclaim,
     savings_breakdown,
@@ -55,6 +57,29 @@ def test_equals_the_oracle(pinned_case: tuple[Case, dict[str, Any]]) -> None:
             assert getattr(breakdown, name) == number, name
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        BlockPool(4, compactor="evacuate"),
+        BlockPool(4, compactor="evacuate_rows", open_tail=True),
+        BlockPool(4, compactor="fill", frees="back"),
+        BlockPool(4, compactor="pack"),
+        BlockPool(4, compactor="pack_rows"),
+        BlockPool(4, frees="front"),
+    ],
+)
+@pytest.mark.parametrize("offset", [[0, 0, 0], [2, 1, 3]])
+def test_sequences_pinned_or_not_read_in_any_pieces(pool: BlockPool, offset: list[int]) -> None:
+    keep = np.random.default_rng(23).random((3, 2, 61)) < 0.1
+    keep[:, :, -3:] = True
+    pinned = [0, 5, 24]
+    expected = oracle.census(keep.tolist(), pool, "bht", offset=offset, pinned=pinned)
+    for piece in (1, 16, 1 << 20):
+        with mock.patch.object(occupancy, "PIECE", piece):
+            census = take_census(keep, pool, axes="bht", offset=offset, pinned=pinned)
+        assert {name: getattr(census, name) for name in expected} == expected
+
+
 @given(pinned_cases())
 def test_the_four_parts_are_all_that_is_evicted(pinned_case: tuple[Case, dict[str, Any]]) -> None:
     case, said = pinned_case
@@ -82,6 +107,15 @@ def test_a_whole_block_is_pinned_by_its_first_token() -> None:
     census = take_census([0, 0, 0, 0, 0, 0], BlockPool(2, frees="front"), pinned=3)
     assert (census.num_pinned_blocks, census.num_freed_blocks) == (2, 0)
     assert take_census([0, 0, 0, 0, 0, 0], 2, pinned=3).num_freed_blocks == 1
+    assert take_census([0, 0], BlockPool(1, frees="front"), pinned=1).num_freed_blocks == 0
+
+
+def test_short_sequences_behind_different_offsets_are_read_whole() -> None:
+    keep = [[1, 1], [1, 1]]
+    with mock.patch.object(occupancy, "PIECE", 8):  # for blocks of 4, two tables of two tokens
+        census = take_census(keep, 4, axes="bt", lengths=[2, 2], offset=[0, 3], pinned=[1, 0])
+    assert census.counts == (0, 2, 1, 0, 0)
+    assert (census.num_pinned_blocks, census.num_packed_blocks) == (1, 2)
 
 
 def test_by_layer_as_one_by_one() -> None:

@@ -195,7 +195,7 @@ def num_moves_for(
         rate = Fraction(_checks.as_positive("bytes_per_second", bytes_per_second))
         copied = micro * rate / (2 * 10**6)
     entries = 1 if by_rows(census.pool) else max(census.rows_per_table, 1)
-    return int(copied // (entries * _entry_bytes("census", census)))
+    return copied // (entries * _entry_bytes("census", census))
 
 
 def _entry_bytes(name: str, census: Census) -> int:

@@ -169,6 +169,13 @@ def test_vllm_v1_exempts_the_first_of_an_idle_server() -> None:
     assert admit_vllm_v1(8, [Request(129)], 16) == ()
 
 
+def test_vllm_v1_leaves_prefills_in_flight_their_blocks() -> None:
+    queue = [Request(16)] * 9
+    assert admit_vllm_v1(4, queue, 16, inflight_blocks=3) == (0,)
+    assert admit_vllm_v1(4, queue, 16, inflight_blocks=4) == ()
+    assert admit_vllm_v1(4, queue, 16, inflight_blocks=5) == ()
+
+
 def test_growth_may_use_the_watermark() -> None:
     pool = BlockPool(16, watermark_blocks=3)
     running = [Request(128), Request(15), Request(16, num_tables=2)]
@@ -434,8 +441,10 @@ def test_separate_pools_by_hand() -> None:
     assert admission_count({"a": keep[0], "b": keep[1]}, 2, blocks_per_request=1) == 4
     with pytest.raises(ValueError, match="must hold at least one pool; got an empty mapping"):
         admission_count({}, blocks_per_request=1)
-    with pytest.raises(ValueError, match="must go with a keep-mask"):
-        admission_count(layers, blocks_per_request=1, axes="t")
+    said: dict[str, Any]
+    for said in ({"axes": "t"}, {"lengths": 32}, {"offset": 1}):
+        with pytest.raises(ValueError, match="must go with a keep-mask"):
+            admission_count(layers, blocks_per_request=1, **said)
     with pytest.raises(ValueError, match="pool must be the one"):
         admission_count(layers, 2, blocks_per_request=1)
 

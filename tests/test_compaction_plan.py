@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import SMALL_BLOCKS, Case, cases, pools
 
-from kvreclaim import BlockPool, Census, blocks_for_moves, compaction_cost, take_census
+from kvreclaim import (
+    BlockPool,
+    Census,
+    blocks_for_moves,
+    compaction_cost,
+    reclaim_curve,
+    take_census,
+)
 from kvreclaim.compaction import (
     CompactionPlan,
     apply_plan,
@@ -297,6 +304,13 @@ def test_an_open_tail_comes_free_where_its_table_is_compacted() -> None:
     assert compaction_plan(keep, pool.replace(compactor="none")).freed_blocks == ()
 
 
+def test_a_front_that_is_empty_is_free_without_a_move() -> None:
+    keep = [0, 0, 0, 0, 1, 1, 0, 0]
+    for frees, free in (("front", ((0, 0), (0, 1))), ("back", ((0, 3),)), ("none", ())):
+        plan = compaction_plan(keep, BlockPool(2, frees=frees, compactor="none"))
+        assert (plan.moves, plan.freed_blocks, plan.num_freed_in_place) == ((), free, len(free))
+
+
 @given(SMALL)
 def test_a_plan_is_a_value(case: Case) -> None:
     plan = plan_of(case)
@@ -469,6 +483,51 @@ def test_filling_stops_before_it_takes_a_free_block_in_vain() -> None:
     assert (part.moves, part.freed_blocks) == (((0, 8, 1),), ((0, 1), (0, 2), (0, 4)))
 
 
+def test_a_budget_for_part_of_the_curve() -> None:
+    census = take_census([1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0], 4)
+    assert reclaim_curve(census) == (1, 3)
+    assert [blocks_for_moves(census, budget) for budget in range(5)] == [0, 1, 1, 2, 2]
+    census = take_census([1, 1, 0, 0] * 6, 4)
+    assert reclaim_curve(census) == (2, 4, 6)
+    assert [blocks_for_moves(census, budget) for budget in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_filling_a_block_that_was_free_gains_nothing() -> None:
+    keep, pool = [0, 0, 1, 1], BlockPool(2, compactor="fill")
+    full = compaction_plan(keep, pool)
+    assert (full.moves, full.freed_blocks) == (((0, 3, 0), (0, 2, 1)), ((0, 1),))
+    part = compaction_plan(keep, pool, budget=1)
+    assert (part.moves, part.freed_blocks) == ((), ((0, 0),))
+
+
+def test_a_table_of_no_tokens_has_no_part_in_a_budget() -> None:
+    keep = [[0] * 8, [1, 0, 0, 0, 1, 0, 0, 0]]
+    for pool in (BlockPool(2), BlockPool(2, frees="back"), BlockPool(2, compactor="pack")):
+        plan = compaction_plan(keep, pool, axes="bt", lengths=[0, 8], budget=0)
+        assert plan.moves == ()
+        free = ((1, 3),) if pool.frees == "back" else ((1, 1), (1, 3))
+        assert plan.freed_blocks == free
+
+
+def test_of_blocks_that_cost_the_same_the_first_go_first() -> None:
+    plan = compaction_plan([1, 1, 1, 0] * 20, 2)  # every other block has a hole
+    assert plan.freed_blocks == tuple((0, block) for block in range(1, 20, 2))
+    assert plan.moves == tuple((0, slot, slot + 41) for slot in range(2, 40, 4))
+    cheap, dear = [1, 0, 0, 0, 1, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0]
+    part = compaction_plan([cheap, dear] * 20, 4, axes="bt", budget=10)
+    assert part.freed_blocks == tuple((table, 0) for table in range(0, 20, 2))
+
+
+def test_the_table_whose_blocks_cost_least_goes_first() -> None:
+    keep = [
+        [1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0],  # 3 moves free one block more
+        [1, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0],  # 2 moves free two
+    ]
+    plan = compaction_plan(keep, BlockPool(4, compactor="pack"), axes="bt", budget=3)
+    assert plan.moves == ((1, 4, 2), (1, 8, 3))
+    assert plan.freed_blocks == ((0, 2), (1, 1), (1, 2))
+
+
 def test_the_emptiest_block_goes_first_wherever_it_is() -> None:
     keep = [1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0]
     full = compaction_plan(keep, 4)
@@ -615,6 +674,12 @@ def test_pinned_blocks_that_no_table_owns(
         compaction_plan(keep, 2, axes="bt", lengths=[6, 2], pinned=pinned)
 
 
+def test_a_table_of_no_tokens_owns_no_block_to_pin() -> None:
+    keep = [[1, 0], [0, 0]]
+    with pytest.raises(ValueError, match=r"got table 1 and block 0 where .* and it owns 0;"):
+        compaction_plan(keep, 2, axes="bt", lengths=[2, 0], offset=1, pinned=[(1, 0)])
+
+
 # --- What is refused ---
 
 
@@ -673,6 +738,13 @@ def test_moves_that_lose_or_double_are_not_carried_out(
     assert plan.moves == ((0, 2, 0), (0, 3, 1))
     with pytest.raises(ValueError, match=message):
         apply_plan(keep, attrs.evolve(plan, moves=moves))
+
+
+def test_a_plan_of_no_tables() -> None:
+    keep = np.zeros((0, 3), bool)
+    plan = compaction_plan(keep, 2, axes="bt")
+    assert (plan.moves, plan.freed_blocks, plan.lengths) == ((), (), ())
+    assert apply_plan(keep, plan).shape == (0, 1, 0)
 
 
 @given(SMALL)

@@ -459,6 +459,15 @@ def test_what_dies_at_a_step_makes_room_for_what_is_born_at_it() -> None:
     assert held(born, evicted, 2, reuse_holes=True) == [[2, 1], [0, 0]]
 
 
+def test_tables_that_are_counted_one_by_one_add_up() -> None:
+    born, evicted = [[0, 0, 1]] * 3, [[1, NEVER, NEVER]] * 3
+    with mock.patch.object(lifetimes, "_PIECE", 1):
+        assert held(born, evicted, 2, axes="bt", reuse_holes=True) == [[3, 3], [0, 0]]
+        assert held(born, evicted, 2, axes="bt") == [[3, 6], [0, 3]]
+        pool = BlockPool(2, frees="back")
+        assert held(born, evicted, pool, axes="bt") == [[3, 6], [0, 3]]
+
+
 def test_the_lowest_dead_slot_is_filled_first() -> None:
     born, evicted = [0] * 6 + [2], [NEVER, 1, NEVER, NEVER, NEVER, 1, 3]
     assert held(born, evicted, 2, reuse_holes=True) == [[3, 3, 3, 3], [0, 2, 1, 2]]
@@ -526,7 +535,9 @@ def deaths_of_one_out(
 
 def same(a: Timeline, b: Timeline) -> bool:
     return counts_of(a) == counts_of(b) and all(
-        np.array_equal(a.keep_at(step), b.keep_at(step)) for step in range(len(a.num_tokens))
+        np.array_equal(a.keep_at(step), b.keep_at(step))
+        and np.array_equal(a.lengths_at(step), b.lengths_at(step))
+        for step in range(len(a.num_tokens))
     )
 
 

@@ -1258,3 +1258,27 @@ def test_three_entries_in_one_square_array_are_ambiguous() -> None:
     with pytest.raises(ValueError, match=r"got one of shape \(3, 3\)"):
         masks.from_evicted(rows, keep.shape)
     same(masks.from_evicted(tuple(rows.T), keep.shape), keep)
+
+
+def test_an_empty_place_may_be_named_by_the_number_of_tokens() -> None:
+    same(masks.from_indices([[0, 4], [4, 3]], 4, fill=4), bits("1000", "0001"))
+    same(masks.from_evicted([0, 4], (4,), fill=4), [False, True, True, True])
+
+
+def test_runs_of_rows_that_have_none() -> None:
+    for shape in ((2, 0), (2, 0, 2)):
+        same(masks.from_runs(np.zeros(shape, int), 3), bits("000", "000"))
+
+
+def test_of_many_wrong_positions_the_first_is_named() -> None:
+    heads = [1] * 20 + [0] * 20
+    with pytest.raises(ValueError, match=r"length 8; got 120 in row \(0, 0\);"):
+        masks.from_evicted(([0] * 40, heads, list(range(100, 140))), (1, 2, 8))
+    there_and_back = [*range(20), *reversed(range(20))]
+    with pytest.raises(ValueError, match="got 19 twice;"):
+        masks.from_indices(there_and_back, 20)
+
+
+def test_a_place_is_a_row_and_a_position() -> None:
+    with pytest.raises(ValueError, match="got 1 twice in row 3;"):
+        masks.from_indices([[1], [0], [0], [1, 1]], 2)

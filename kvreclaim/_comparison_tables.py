@@ -111,7 +111,8 @@ class ComparisonTables:
     def as_markdown(self) -> str:
         """Return a row for each report and each summary, and the signature below."""
         signature, table = self._as_rows()
-        return f"{tables.as_markdown(table)}\n\n`{signature}`"
+        notes = map(tables.in_markdown, self._interval_notes())
+        return "\n\n".join((tables.as_markdown(table), *notes, f"`{signature}`"))
 
     def as_latex(self) -> str:
         """Return the same for a paper, with the signature in its caption."""
@@ -119,9 +120,11 @@ class ComparisonTables:
         breakable = tables.in_latex(signature).replace(r"\textbar{}", r"|\allowbreak{}")
         caption = (
             "Share of the KV cache's blocks that comes back after eviction: in place (no copy), "
-            rf"after compaction, and packed. \texttt{{{breakable}}}"
+            "after compaction, and packed."
         )
-        return tables.as_latex(table, caption)
+        notes = map(tables.in_latex, self._interval_notes())
+        whole = " ".join((caption, *notes, rf"\texttt{{{breakable}}}"))
+        return tables.as_latex(table, whole)
 
     def as_rows(self) -> str:
         """Return a row for each report, of as many figures as fit into a terminal."""
@@ -158,7 +161,9 @@ class ComparisonTables:
         if any(_UNDEFINED in row for rows_of_one in summaries for row in rows_of_one):
             notes.append(_NO_SUMMARY)
         columns = [headings[column] for column in order]
-        return html.as_html(signature, columns, groups, [*notes, *self._notes()])
+        return html.as_html(
+            signature, columns, groups, [*notes, *self._interval_notes(), *self._notes()]
+        )
 
     def _as_text(self, signature: str, table: Table) -> str:
         prefix, _ = self._short_names()
@@ -196,6 +201,21 @@ class ComparisonTables:
         if self.summaries:
             yield from _summary_tables.legend(methods)
             yield ""
+
+    def _interval_notes(self) -> Iterator[str]:
+        """Yield how the intervals of a wide table were made, and of how many reports."""
+        shown = [name for name in _HEADINGS if name in self._values("")]
+        for name, figures in self._summarized(self._short_names_of_summaries()):
+            made: dict[str, list[str]] = {}
+            for figure in shown:
+                interval = figures[figure].interval if figure in figures else None
+                if interval and not math.isnan(interval.low):
+                    heading = tables.on_one_line(_HEADINGS[figure])
+                    made.setdefault(interval.method, []).append(heading)
+            if made:
+                number = max(figure.each.num_samples for figure in figures.values())
+                ways = "; ".join(f"{method} ({', '.join(of)})" for method, of in made.items())
+                yield f"{name}, n = {number}: 95 % intervals by {ways}."
 
     def _signature(self) -> tuple[str, dict[str, list[str]]]:
         """Return the signature, starred where the reports differ, and what each has there."""

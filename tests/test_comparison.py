@@ -311,8 +311,8 @@ def test_summaries_keep_the_columns_of_pools_that_differ() -> None:
     }
     replicates = {name: [f"{name} 64", f"{name} 128"] for name in pools}
     comparison = compare(reports, force=True, replicates=replicates)
-    lines = comparison.to_markdown().splitlines()
-    assert {line.count("|") for line in lines[:-2]} == {11}
+    lines = comparison.to_markdown().partition("\n\n")[0].splitlines()
+    assert {line.count("|") for line in lines} == {11}
     assert lines[6].startswith("| small, pooled |  | 0.375 | 0.375 |")
     assert comparison.differences() == {}
 
@@ -331,15 +331,31 @@ def test_nothing_is_shown_as_less_than_nothing() -> None:
 
 def test_papers_and_pages_get_rows_of_a_summary() -> None:
     comparison = over_seeds("window", "scatter")
-    lines = comparison.to_markdown().splitlines()
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines[:-2]} == {10}
+    table, *notes, signature = comparison.to_markdown().split("\n\n")
+    lines = table.splitlines()
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {10}
     kinds = ["pooled", "95 % from", "95 % to", "mean", "sd"]
-    names = [line.split(" | ")[0].removeprefix("| ") for line in lines[10:-2]]
+    names = [line.split(" | ")[0].removeprefix("| ") for line in lines[10:]]
     titles = ("window", "scatter", "scatter less window")
     assert names == [f"{title}, {kind}" for title in titles for kind in kinds]
     figure = comparison.summaries()["window"]["logical_saving"]
     assert lines[13].split(" | ")[1] == f"{figure.each.mean:.3f}"
+    halves = "fragmentation, memory waste"
+    of_scatter = f"logical saving, compacted, packed, decode steps, {halves}"
+    assert notes == [
+        f"{title}, n = 4: 95 % intervals by linearised t ({of}){other}."
+        for title, of, other in zip(
+            titles,
+            (f"logical saving, {halves}", of_scatter, "logical saving"),
+            ("; Clopper-Pearson (in place)", "; Clopper-Pearson (in place)", ""),
+            strict=True,
+        )
+    ]
+    assert signature.startswith("`B:16|")
     text = comparison.to_latex()
+    for note in notes:
+        assert f" {note.replace('%', chr(92) + '%')} " in text.partition(r"\begin{tabular}")[0]
+        assert f"<p>{note}</p>" in comparison._repr_html_()
     assert r"window, 95 \% from & " in text
     assert "nan" not in text
     assert r" & -- & " in text.partition("scatter, 95")[2]

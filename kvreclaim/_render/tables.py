@@ -87,7 +87,7 @@ def as_markdown(table: Table) -> str:
     """Return the table as a pipe table."""
     headings = [on_one_line(heading) for heading in table.headings]
     rule = ["---", *["---:"] * (len(headings) - 1)]
-    cells = [[cell.translate(_MARKDOWN) for cell in row] for row in (headings, *table.rows)]
+    cells = [list(map(in_markdown, row)) for row in (headings, *table.rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
 
@@ -118,6 +118,11 @@ def as_latex(table: Table, caption: str) -> str:
             r"\end{table}",
         )
     )
+
+
+def in_markdown(text: str) -> str:
+    """Return text as a page shows it letter by letter."""
+    return text.translate(_MARKDOWN)
 
 
 def in_latex(text: str) -> str:

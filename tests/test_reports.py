@@ -149,7 +149,11 @@ def test_sized_pool_with_bytes_and_requests() -> None:
     assert figures.pool_usage == kvreclaim.PoolUsage(before=3 / 9, after=1 / 9)
     assert (figures.held_bytes, figures.reclaimed_bytes) == (2048, 4096)
     text = str(figures)
-    for shown in ("2  of 3 blocks each", "0.333  before, 0.111 after", "2048  held, 4096 recl"):
+    for shown in (
+        "2  of 3 blocks each, 1 without eviction",
+        "0.333  before, 0.111 after",
+        "2048  held, 4096 recl",
+    ):
         assert shown in text
 
 

@@ -150,11 +150,20 @@ def rows_of(
             *(row("pinned") if census.num_pinned_blocks else []),
             *row("effective_tokens_per_block"),
             *row("effective_rows"),
-            *row("admission_count", f"of {blocks_per_request} blocks each"),
+            *row("admission_count", _remark_of_requests(census, blocks_per_request)),
             *row("pool_usage_before", f"before, {inside('pool_usage_after')} after", "pool usage"),
             *row("held_bytes", f"held, {inside('reclaimed_bytes')} reclaimed", "bytes"),
         ],
     )
+
+
+def _remark_of_requests(census: Census, blocks_per_request: int | None) -> str:
+    """Return how large they are, and how many of them a pool with a size had room for before."""
+    usable = census.pool.num_usable_blocks
+    if not blocks_per_request or usable is None:
+        return f"of {blocks_per_request} blocks each"
+    free = max(0, usable - census.num_blocks - census.pool.watermark_blocks)
+    return f"of {blocks_per_request} blocks each, {free // blocks_per_request} without eviction"
 
 
 def in_words(name: str, value: float, census: Census) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 import kvreclaim
 from kvreclaim import runtimes
-from kvreclaim._cli import console, inputs, overview, parser
+from kvreclaim._cli import console, inputs, overview, padding, parser
 from kvreclaim._cli.overview import Counted
 from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, block_map
 from kvreclaim._render.tables import printable
@@ -109,6 +109,7 @@ def _report(options: argparse.Namespace) -> _Answer:
             for parts in inputs.count(masks, pools, options).values()
             for part, each in parts.items()
         }
+        notes = _notes(masks, [pool], options)
     reports = _reports_of(counted, options)
     if not reports:
         raise ValueError(
@@ -124,7 +125,6 @@ def _report(options: argparse.Namespace) -> _Answer:
     else:
         comparison = compare(reports, force=True, replicates=_replicates(counted))
         text = {**_FORMATS, "table": Comparison.to_rows}[options.format](comparison)
-    notes = inputs.notes_on_polarity(masks.values(), options)
     return _Answer(text, notes, _missed(reports, options.fail_under))
 
 
@@ -139,6 +139,7 @@ def _compare(options: argparse.Namespace) -> _Answer:
                 "which were measured already; leave these options out."
             )
         counted = inputs.count(masks, [pool], options)
+        notes = _notes(masks, [pool], options)
     reports: dict[str, Report] = {}
     parts: dict[str, Counted | inputs.SavedReport] = {}
     for name, each in named.items():
@@ -148,7 +149,6 @@ def _compare(options: argparse.Namespace) -> _Answer:
             reports |= _reports_of(counted[name], options)
             parts |= counted[name]
     comparison = compare(reports, force=options.force, replicates=_replicates(parts))
-    notes = inputs.notes_on_polarity(masks.values(), options)
     return _Answer(
         _FORMATS[options.format](comparison), notes, _missed(reports, options.fail_under)
     )
@@ -162,7 +162,7 @@ def _map(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
         for name, mask in masks.items():
-            with inputs.named(name, mask):
+            with inputs.named(name, mask, options):
                 keep, lengths, axes, _, offset, *_ = inputs.load(mask, options)
                 picture = block_map(
                     keep,
@@ -180,7 +180,10 @@ def _map(options: argparse.Namespace) -> _Answer:
 def _convert(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
         found = inputs.masks_in(paths, options)
-        masks = {mask.array: _tokens_last(inputs.load(mask, options)) for mask in found.values()}
+        masks = {}
+        for name, mask in found.items():
+            with inputs.named(name, mask, options):
+                masks[mask.array] = _tokens_last(inputs.load(mask, options))
     with console.naming(options.target):
         save_masks(options.target, masks)
     count, size = len(masks), Path(options.target).stat().st_size
@@ -228,6 +231,7 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
         counted = inputs.count(masks, pools, options)
+        notes = _notes(masks, pools, options)
     reports: dict[str, Report] = {}
     for parts in counted.values():
         for part, (axes, censuses, _) in parts.items():
@@ -238,8 +242,18 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
         text = f"{overview.by_runtime(reports)}\n\n{overview.LEGEND}\n{overview.OWN_COMPACTOR}"
     else:
         text = _FORMATS[options.format](compare(reports, force=True))
-    notes = inputs.notes_on_polarity(masks.values(), options)
     return _Answer(text, notes, _missed(reports, options.fail_under))
+
+
+def _notes(
+    masks: Mapping[str, inputs.SavedMask], pools: Sequence[BlockPool], options: argparse.Namespace
+) -> list[str]:
+    """Return what was taken for granted of masks, under pools of which the smallest block tells."""
+    block_size = min(pool.block_size for pool in pools)
+    return [
+        *inputs.notes_on_polarity(masks.values(), options),
+        *padding.notes_on_padding(masks.values(), block_size, options),
+    ]
 
 
 def _reports_of(counted: Mapping[str, Counted], options: argparse.Namespace) -> dict[str, Report]:

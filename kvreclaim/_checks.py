@@ -25,6 +25,9 @@ MAX_BLOCK_SIZE: Final = 65_535
 MOST_IMPORTANCE: Final = 1e300
 """The largest finite score, so that sums of them stay within the range of a float."""
 
+BEYOND_LENGTHS: Final = "keep must be False beyond the lengths"
+"""How the error begins of a kept token that a sequence does not have."""
+
 _BITS: Final = 64  # of the largest integer that NumPy has
 _MOST_AXES: Final = 32
 _MOST_TOKENS: Final = 2**40
@@ -776,7 +779,7 @@ def beyond_length(index: tuple[Any, ...], token: int, length: int) -> ValueError
     """Return the error for a kept token that a sequence of this length does not have."""
     where = f" of sequence {index_text(index)}" if index else ""
     return ValueError(
-        f"keep must be False beyond the lengths; got True at token {token}{where}, which has "
+        f"{BEYOND_LENGTHS}; got True at token {token}{where}, which has "
         f"{length} token{'s' * (length != 1)}; write the true lengths, or "
         "kvreclaim.masks.from_padded(keep, valid) for padding on the left."
     )

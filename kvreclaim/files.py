@@ -4,7 +4,8 @@ A file is refused before memory is allocated where what it declares does not fit
 Pickles are never loaded, and nothing is mapped into memory. Which formats there are, and how a mask
 is written in each:
 
-- .npy, and .npz with any arrays: booleans, or integers that are all 0 and 1;
+- .npy, and .npz with any arrays: booleans, or integers that are all 0 and 1; ``axes``, ``lengths``,
+  ``offset`` and ``born_at`` with ``evicted_at`` beside them hold for each array;
 - our own .npz and .safetensors, which `save_masks` writes: ``keep`` (booleans), or ``bits`` (uint8)
   with ``num_tokens`` and ``bitorder``; ``axes``; if need be ``lengths``, ``offset``, ``born_at``
   with ``evicted_at``, ``meta`` (JSON); several masks as ``NAME/keep`` ...;
@@ -17,7 +18,9 @@ is written in each:
 - .pt (tensors, or dicts and lists of them), .safetensors, .parquet (a column of lists of booleans,
   or ``bits`` and ``num_tokens``, a row of the mask in each row) and .zarr, each with its package.
 
-Axes and lengths come from the file or from the caller; they are never guessed.
+Axes and lengths come from the file or from the caller; they are never guessed. Those that stand
+beside arrays in any of these formats, in their folder or one around it, are those of each array
+that has none of its own; masks saved as ``NAME/keep`` or ``NAME/bits`` take nothing from there.
 """
 
 from __future__ import annotations
@@ -103,7 +106,8 @@ def load_masks(
         The name of the mask, in a file that holds several; `mask_names` lists them. ``"keep"`` is
         also the mask whose name is empty.
     axes, lengths
-        What the file does not say itself.
+        What the file does not say itself; where both say it, they must agree, unless what the file
+        says of several arrays does not fit this one.
     polarity
         What True means in the file: ``"keep"``, or ``"evict"``; tokens beyond a length are kept
         in neither.
@@ -193,7 +197,12 @@ def census_of_file(
             where, arrays, array, axes=axes, lengths=lengths, offset=offset, most=most
         )
         with _arrays.named(chosen.mask.where):
-            return _census(chosen, pool, evicted=sense == "evict", most=most, progress=progress)
+            if sense == "evict":
+                return _census(chosen, pool, evicted=True, most=most, progress=progress)
+            try:
+                return _census(chosen, pool, evicted=False, most=most, progress=progress)
+            except ValueError as error:
+                raise ValueError(choice.also_polarity(str(error))) from None
 
 
 def mask_names(path: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:

@@ -14,11 +14,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import kvreclaim
 from kvreclaim import (
@@ -26,11 +31,13 @@ from kvreclaim import (
     SavedMasks,
     load_masks,
     mask_names,
+    occupancy,
     physical_reclaim,
+    runtimes,
     save_masks,
 )
 from kvreclaim.__main__ import main
-from kvreclaim._cli import console, inputs, parser
+from kvreclaim._cli import console, inputs, padding, parser
 from kvreclaim.comparison import Comparison
 from kvreclaim.signature import Signature
 
@@ -382,6 +389,7 @@ def test_lengths_and_offsets_are_numbers_or_a_file(
     assert tokens("--axes", "bht", "--lengths", "8,5") == 13
     assert tokens("--axes", "bht", "--lengths", f"@{flat}") == 13
     assert tokens("--axes", "bht", "--lengths", "3", "--by", "b") == 3
+    np.save(path, np.ones((2, 3, 8), bool))
     options = ("--axes", "bht", "--offset", "1,3", "--block-size", 4, "--format", "json")
     counts = json.loads(run(capsys, "report", path, *options))["reports"][0]["counts"]
     assert counts["num_blocks"] == 6
@@ -800,6 +808,264 @@ def test_a_note_on_standard_input_is_for_a_name_in_it(tmp_path: Path) -> None:
     for file, err in (("evicted.npy", ""), ("m.npz", noted("standard input:evicted"))):
         done = fresh("report", "-", input=(tmp_path / file).read_bytes(), text=False)
         assert (done.returncode, done.stderr.decode()) == (0, err)
+
+
+def padded(lengths: Sequence[int], tokens: int, rows: tuple[int, ...] = (2,)) -> NDArray[np.bool_]:
+    """Return a mask, sequences first, of which each row keeps its first and its last token."""
+    keep = np.zeros((len(lengths), *rows, tokens), bool)
+    for sequence, length in zip(keep, lengths, strict=True):
+        sequence[..., [0, length - 1]] = True
+    return keep
+
+
+def test_lengths_beside_a_mask_hold_whatever_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.npz"
+    keep = padded([8, 5, 3], 12)
+    beyond = np.arange(12) >= np.array([8, 5, 3])[:, None, None]
+    np.savez(path, evicted=~keep, mask=keep, keep=keep, lengths=[8, 5, 3])
+    shape = ("--axes", "bht", "--block-size", 2)
+    for options in (("--array", "evicted", "--polarity", "evict"), ("--array", "mask"), ()):
+        for by in ((), ("--by", "b")):
+            arguments = (*(options or ("--array", "keep")), *shape, *by)
+            counts = [each["counts"] for each in reports_of(capsys, path, *arguments)]
+            # Blocks of 2: 4, 3 and 2; kept are the first of each, and the last.
+            assert [each["num_tokens"] for each in counts] == ([8, 5, 3] if by else [16])
+            assert [each["num_blocks"] for each in counts] == ([4, 3, 2] if by else [9])
+            assert [each["num_freed_blocks"] for each in counts] == ([2, 1, 0] if by else [3])
+    assert (~keep & beyond).any()
+    drawn = run(capsys, "map", path, "--array", "evicted", "--polarity", "evict", *shape)
+    assert "comes back in place: 3 (0.333)" in drawn
+    target = tmp_path / "out.npz"
+    run(capsys, "convert", path, target, "--axes", "bht", "--array", "mask")
+    np.testing.assert_array_equal(load_masks(target, array="mask").lengths, [8, 5, 3])
+
+
+def test_the_caller_says_what_does_not_fit_an_array(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.npz"
+    options = ("--array", "mask", "--block-size", 2, "--lengths", "8,5,3")
+    np.savez(path, mask=padded([8, 5, 3], 12), lengths=[8, 5], axes="bt")
+    (report,) = reports_of(capsys, path, *options, "--axes", "bht")
+    assert report["counts"]["num_tokens"] == 16
+    message = refused(capsys, "report", path, *options[:4], "--axes", "bht")
+    assert "lengths must fit every array that it stands beside" in message
+    message = refused(capsys, "report", path, *options[:4])
+    assert "write 3 letters" in message
+    np.savez(path, mask=padded([8, 5, 3], 12), axes="bht")
+    message = refused(capsys, "report", path, *options, "--axes", "lht")
+    assert "axes must be those that the file names itself" in message
+
+
+def test_an_array_that_is_no_mask_can_be_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.npz"
+    keep = padded([8, 8, 8], 8)
+    np.savez(path, doc_ids=[7, 8, 9], keep=keep)
+    for command in (("report",), ("compare",), ("map",), ("convert", tmp_path / "out.npz")):
+        arguments = (command[0], path, *command[1:], "--axes", "bht")
+        message = refused(capsys, *arguments)
+        assert message == (
+            f"kvreclaim: {path}, array 'doc_ids': axes must be a string of one letter for each "
+            "axis of keep, 't' for tokens; got 'bht' for keep of shape (3,); write 1 letters, or "
+            "--array keep to leave 'doc_ids' out.\n"
+        )
+        run(capsys, *arguments, "--array", "keep")
+        assert "leave" not in refused(capsys, *arguments, "--array", "doc_ids")
+    names = ["a mask", "b", "c", "d"]
+    np.savez(path, **dict.fromkeys(names, keep), ids=[7, 8, 9], scores=np.ones((3, 2, 8)))  # type: ignore[arg-type]  # its stubs name a keyword of another type
+    message = refused(capsys, "report", path, "--share", "none")
+    assert message.endswith(", or --array 'a mask' --array b --array c to leave 'ids' out.\n")
+
+
+def test_no_mask_is_left_out_for_what_is_wrong_with_all(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, a=padded([8, 8], 8), b=padded([8, 8], 8), ids=[7, 8])
+    assert "leave" not in refused(capsys, "report", path)
+    assert "leave" not in refused(capsys, "report", path, "--axes", "ht")
+    np.savez(path, ids=[7, 8], more=[3, 4])
+    assert "leave" not in refused(capsys, "report", path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["report {}", "report {} --by b", "report {} --runtime all", "compare {}", "map {}"],
+)
+def test_true_in_the_padding_may_mean_evicted(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "dropped.npz"
+    np.savez(path, dropped=~padded([8, 5], 12), lengths=[8, 5])
+    arguments = (*command.format(path).split(), "--axes", "bht")
+    hint = "padding on the left, or --polarity evict if True means evicted.\n"
+    assert refused(capsys, *arguments).endswith(hint)
+    assert refused(capsys, *arguments, "--polarity", "keep").endswith(hint)
+    run(capsys, *arguments, "--polarity", "evict")
+    np.savez(path, kept=padded([8, 5], 12), lengths=[8, 4])
+    assert refused(capsys, *arguments).endswith(hint)
+
+
+def untold(called: object, ends: str, tokens: int) -> str:
+    return (
+        f"kvreclaim: note: {called}: no row keeps the last {ends}; write --lengths with each "
+        f"sequence's tokens if that is padding, --lengths {tokens} if it was evicted\n"
+    )
+
+
+def test_padding_that_nobody_told_of_gets_a_note(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npy"
+    arguments = ("--axes", "bht", "--block-size", 4)
+    for lengths, ends in {
+        (20, 20, 20): "",
+        (20, 17, 17): "",  # of the last block a token stays
+        (20, 16, 20): "4 tokens of b=1 (1 whole block of 4)",
+        (20, 20, 13): "7 tokens of b=2 (1 whole block of 4)",
+        (5, 20, 12): "15 tokens of b=0 (3 whole blocks of 4), nor the end of 1 more sequence",
+        (1, 1, 16): "19 tokens of b=0 (4 whole blocks of 4), nor the ends of 2 more sequences",
+    }.items():
+        np.save(path, padded(lengths, 20))
+        for command in ("report", "compare"):
+            out, err = both(capsys, command, path, *arguments)
+            assert err == (untold(path, ends, 20) if ends else "")
+            assert out == run(capsys, command, path, *arguments, "--lengths", 20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--format json",
+        "--by b",
+        "--share none --by b",
+        "--frees none",
+        "--open-tail",
+        "--polarity evict",
+        "-o {out}",
+        "--fail-under physical_reclaim=0",
+    ],
+)
+def test_whatever_the_options_padding_gets_one_note(
+    options: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    keep = padded([20, 12], 20)
+    masks = {"a": keep, "b": padded([20, 20], 20)}
+    if "evict" in options:
+        masks = {name: ~each for name, each in masks.items()}
+    save_masks(path, {name: SavedMasks(each, None, "bht", {}) for name, each in masks.items()})
+    arguments = ("--block-size", 4, *options.format(out=tmp_path / "out").split())
+    out, err = both(capsys, "report", path, path, *arguments)
+    assert err == untold(f"{path}:a", "8 tokens of b=1 (2 whole blocks of 4)", 20)
+    assert out == run(capsys, "report", path, path, *arguments, "--lengths", 20)
+
+
+def test_under_every_runtime_the_smallest_block_counts_padding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npy"
+    np.save(path, padded([64, 48], 64))
+    sizes = [runtimes.preset(name).block_size for name in runtimes.names()]
+    ends = f"16 tokens of b=1 ({16 // min(sizes)} whole block{{}} of {min(sizes)})"
+    ends = ends.format("s" * (min(sizes) < 16))
+    _, err = both(capsys, "report", path, "--axes", "bht", "--runtime", "all")
+    assert err == untold(path, ends, 64)
+
+
+def test_no_note_where_nothing_says_that_it_is_padding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npy"
+    np.save(path, padded([20, 12], 20))
+    for options in ("--axes lht", "--axes sht", "--share none"):
+        run(capsys, "report", path, "--block-size", 4, *options.split())
+    for command in ("map", "convert"):
+        target = [tmp_path / "out.npz"] if command == "convert" else []
+        run(capsys, command, path, *target, "--axes", "bht")
+    np.save(path, padded([12], 20))
+    run(capsys, "report", path, "--block-size", 4, "--axes", "bht")
+    np.save(path, np.zeros((2, 2, 0), bool))
+    run(capsys, "report", path, "--axes", "bht")
+    own = tmp_path / "own.npz"
+    save_masks(own, padded([20, 12], 20), axes="bht", lengths=[20, 12])
+    run(capsys, "report", own, "--block-size", 4)
+    saved = tmp_path / "saved.json"
+    run(capsys, "report", own, "--format", "json", "-o", saved)
+    run(capsys, "compare", saved)
+
+
+def test_a_note_on_padding_comes_between_polarity_and_threshold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "evicted.npy"
+    np.save(path, padded([20, 12], 20))
+    threshold = ("--fail-under", "physical_reclaim=1")
+    arguments = ("report", path, "--axes", "bht", "--block-size", 4, *threshold)
+    _, err = both(capsys, *arguments, status=1)
+    first, second, third = err.splitlines(keepends=True)
+    assert first == noted(path)
+    assert second == untold(path, "8 tokens of b=1 (2 whole blocks of 4)", 20)
+    assert "physical_reclaim is 0.6, under 1" in third
+
+
+def test_a_note_that_cannot_be_made_takes_no_figure_away(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.npy"
+    np.save(path, padded([20, 12], 20))
+    arguments = ("report", path, "--axes", "bht")
+    out = both(capsys, *arguments, "--block-size", 4)[0]
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(padding, "_live_tokens", fail)
+    assert both(capsys, *arguments, "--block-size", 4) == [out, ""]
+
+
+@given(st.data())
+def test_dead_ends_are_those_of_a_count_block_by_block(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    axes = data.draw(st.sampled_from(["bt", "tb", "bht", "hbt", "bth", "lbht"]), "axes")
+    sizes = {letter: data.draw(st.integers(1, 3), letter) for letter in axes}
+    sizes["t"] = data.draw(st.integers(1, 40), "tokens")
+    size = data.draw(st.integers(1, 20), "block size")
+    offsets = [data.draw(st.integers(0, size - 1), "offset") for _ in range(sizes["b"])]
+    rng = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
+    keep = rng.random([sizes[letter] for letter in axes]) < data.draw(st.sampled_from([0.05, 0.5]))
+    first = np.moveaxis(keep, [axes.index("b"), axes.index("t")], [0, -1])
+    for sequence in first:
+        sequence[..., int(rng.integers(0, 60)) :] = False
+    wanted = []
+    for sequence, offset in zip(first, offsets, strict=True):
+        live = {t for t in range(sizes["t"]) if sequence.reshape(-1, sizes["t"])[:, t].any()}
+        starts = [t for t in range(sizes["t"] - size + 1) if (t + offset) % size == 0]
+        dead = sum(all(token < start for token in live) for start in starts)
+        wanted.append((dead, sizes["t"] - max(live, default=-1) - 1))
+    path = tmp_path_factory.mktemp("masks") / "m.npy"
+    evicted = data.draw(st.booleans(), "evicted")
+    stored = ~keep if evicted else keep
+    np.save(path, np.asarray(stored, order=data.draw(st.sampled_from("CF"), "order")))
+    options = parser.parse(["report", str(path), "--axes", axes])
+    options.offset = np.array(offsets)
+    options.polarity = "evict" if evicted else "keep"
+    with mock.patch.object(occupancy, "PIECE", data.draw(st.sampled_from([1, 16, 1 << 20]))):
+        notes = padding.notes_on_padding([inputs.SavedMask(path, "", "m")], size, options)
+    ends = [(i, *end) for i, end in enumerate(wanted) if end[0]]
+    if sizes["b"] == 1 or not ends:
+        assert notes == []
+        return
+    (note,) = notes
+    index, blocks, tokens = ends[0]
+    numbers = [int(number) for number in re.findall(r"\d+", note)]
+    others = [len(ends) - 1] if len(ends) > 1 else []
+    assert numbers == [tokens, index, blocks, size, *others, sizes["t"]]
 
 
 def test_the_mask_without_a_name_is_keep(

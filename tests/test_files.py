@@ -613,6 +613,326 @@ def test_lengths_that_could_belong_to_several_axes(tmp_path: Path) -> None:
         load_masks(path, axes="lht", lengths=[3, 2], polarity="evict")
 
 
+# --- What stands beside plain arrays ---
+
+# Of two sequences, of 4 and 3 tokens; what is evicted is True in the padding too.
+PADDED = np.array([[1, 0, 1, 0], [1, 1, 0, 0]], bool)
+FOUR_AND_THREE = np.array([4, 3])
+
+
+def of_names(**arrays: object) -> bytes:
+    return npz({f"{name}.npy": npy(np.asarray(array)) for name, array in arrays.items()})
+
+
+def pt_beside(beside: Callable[[Any], Mapping[str, object]]) -> Callable[[Path], None]:
+    """Return a function that writes what is evicted, and what `beside` makes of torch."""
+
+    def write(path: Path) -> None:
+        torch = library("torch")
+        torch.save({"evicted": torch.tensor(~PADDED), **beside(torch)}, path)
+
+    return write
+
+
+def zarr_beside(
+    arrays: Mapping[str, NDArray[Any]], of_group: Mapping[str, object], **of_mask: object
+) -> Callable[[Path], None]:
+    """Return a function that writes arrays, and attributes of their group and of one of them."""
+
+    def write(path: Path) -> None:
+        zarr(arrays)(path)
+        root = library("zarr").open_group(path, mode="r+")
+        root.attrs.update(of_group)
+        root["evicted"].attrs.update(of_mask)
+
+    return write
+
+
+ROWS = (~PADDED).tolist()
+BESIDE: dict[str, tuple[str, bytes | Callable[[Path], object]]] = {
+    "npz": ("a.npz", of_names(evicted=~PADDED, lengths=[4, 3], axes="bt")),
+    "npz of a folder": (
+        "a.npz",
+        of_names(**{"l/evicted": ~PADDED, "l/lengths": [4, 3], "l/axes": "bt"}),
+    ),
+    "npz of folders within": (
+        "a.npz",
+        of_names(**{"/l/m/evicted": ~PADDED, "axes": "bt", "/l/lengths": [4, 3], "lengths": 0}),
+    ),
+    "npz of its own": (
+        "a.npz",
+        of_names(**{"evicted/lengths": [4, 3], "evicted": ~PADDED, "axes": "bt", "lengths": 0}),
+    ),
+    "json": ("a.json", of_json(lengths=[4, 3], evicted=ROWS, axes="bt", offset=None)),
+    "json of positions": (
+        "a.json",
+        of_json(
+            evicted={"num_tokens": 4, "kept": [[1, 3], [2, 3]], "axes": None},
+            axes="bt",
+            lengths=[4, 3],
+        ),
+    ),
+    "json of its own": (
+        "a.json",
+        of_json(evicted={"keep": ROWS, "lengths": [4, 3]}, axes="bt", lengths=0),
+    ),
+    "json of folders": (
+        "a.json",
+        of_json(**{"l/evicted": ROWS, "l/lengths": [4, 3], "axes": "bt"}),
+    ),
+    "safetensors": (
+        "a",
+        safetensors({"evicted": ~PADDED, "lengths": FOUR_AND_THREE}, {"axes": "bt"}),
+    ),
+    "safetensors of notes": (
+        "a",
+        safetensors({"evicted": ~PADDED}, {"axes": "bt", "lengths": "[4, 3]", "born_at": "9"}),
+    ),
+    "safetensors of its own": (
+        "a",
+        safetensors(
+            {"evicted": ~PADDED}, {"axes": "bt", "evicted/lengths": "[4, 3]", "lengths": "0"}
+        ),
+    ),
+    "pt": ("a.pt", pt_beside(lambda torch: {"axes": "bt", "lengths": torch.tensor([4, 3])})),
+    "pt of a list": (
+        "a.pt",
+        pt_beside(lambda _: {"axes": "bt", "lengths": [4, 3], "offset": None}),
+    ),
+    "pt of a list of tensors": (
+        "a.pt",
+        pt_beside(lambda torch: {"axes": "bt", "lengths": [torch.tensor(4), torch.tensor(3)]}),
+    ),
+    "parquet": ("a.parquet", parquet({"evicted": ROWS, "lengths": [4, 3]}, axes="bt")),
+    "parquet of notes": ("a.parquet", parquet({"evicted": ROWS}, axes="bt", lengths="[4, 3]")),
+    "parquet of rows of these lengths": (
+        "a.parquet",
+        parquet({"evicted": [ROWS[0], ROWS[1][:3]], "lengths": [4, 3]}, axes="bt"),
+    ),
+    "zarr": (
+        "a.zarr",
+        zarr_beside({"evicted": ~PADDED, "lengths": FOUR_AND_THREE}, {"offset": None}, axes="bt"),
+    ),
+    "zarr of a group": (
+        "a.zarr",
+        zarr_beside({"evicted": ~PADDED}, {"axes": "bt", "lengths": [4, 3]}),
+    ),
+    "zarr of its own": (
+        "a.zarr",
+        zarr_beside(
+            {"evicted": ~PADDED, "lengths": np.array([1, 1])},
+            {"axes": "tb", "lengths": 0},
+            axes="bt",
+            lengths=[4, 3],
+        ),
+    ),
+    "zarr of bits": (
+        "a.zarr",
+        zarr_beside(
+            {"evicted": np.packbits(~PADDED, axis=-1), "lengths": FOUR_AND_THREE},
+            {"axes": "bt"},
+            num_tokens=4,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "make"), BESIDE.values(), ids=BESIDE)
+def test_what_stands_beside_a_plain_array_holds_for_it(
+    tmp_path: Path, file: str, make: bytes | Callable[[Path], object]
+) -> None:
+    path = written(tmp_path, Form(file, make))
+    (name,) = mask_names(path)
+    assert name.endswith("evicted")
+    for array in (None, name):
+        saved = load_masks(path, array=array, polarity="evict")
+        np.testing.assert_array_equal(saved.keep, PADDED)
+        assert saved.axes == "bt"
+        np.testing.assert_array_equal(saved.lengths, FOUR_AND_THREE)
+        census = census_of_file(path, 2, array=array, polarity="evict")
+        assert census == take_census(PADDED, 2, axes="bt", lengths=FOUR_AND_THREE)
+        assert (census.num_tokens, census.num_live_entries) == (7, 4)
+    load_masks(path, axes="bt", lengths=[4, 3])
+    for said in ({"axes": "ht"}, {"lengths": [4, 2]}):
+        with pytest.raises(ValueError, match=f"{next(iter(said))} must be those that the file"):
+            load_masks(path, **said)
+
+
+def test_every_plain_array_takes_what_stands_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    masks = dict.fromkeys(("keep", "mask", "m/kept"), PADDED)
+    path.write_bytes(of_names(**masks, lengths=[4, 3], axes="bt", offset=[1, 0]))
+    assert mask_names(path) == ("", "mask", "m/kept")
+    for array in masks:
+        saved = load_masks(path, array=array)
+        assert saved.axes == "bt"
+        np.testing.assert_array_equal(saved.lengths, [4, 3])
+        np.testing.assert_array_equal(saved.offset, [1, 0])
+        expected = take_census(PADDED, 2, axes="bt", lengths=[4, 3], offset=[1, 0])
+        assert census_of_file(path, 2, array=array) == expected
+        assert expected.num_blocks == 5  # (1 + 4) / 2 and 3 / 2, rounded up
+
+
+def test_saved_masks_take_nothing_from_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    bare = SavedMasks(PADDED, FOUR_AND_THREE, "bt", {}, offset=np.array([1, 0]))
+    for packed in (True, False):
+        save_masks(path, {"": bare, "m": SavedMasks(PADDED, None, "bt", {})}, packed=packed)
+        assert mask_names(path) == ("", "m")
+        saved = load_masks(path, array="m")
+        assert (saved.lengths, saved.offset) == (None, 0)
+        assert census_of_file(path, 2, array="m").num_tokens == 8
+    path.write_bytes(of_names(**{"m/keep": PADDED, "lengths": [1, 0], "axes": "bt"}))
+    assert mask_names(path) == ("m", "lengths", "axes")
+    assert load_masks(path, array="m").lengths is None
+
+
+def test_parts_beside_no_array_are_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(of_names(lengths=[1, 0, 1], axes=[1, 1]))
+    assert mask_names(path) == ("lengths", "axes")
+    assert load_masks(path, array="lengths").keep.tolist() == [True, False, True]
+    path.write_bytes(of_names(**{"m/mask": PADDED, "n/lengths": [1, 0, 1]}))
+    assert mask_names(path) == ("m/mask", "n/lengths")
+    assert load_masks(path, array="m/mask").lengths is None
+    path.write_bytes(of_names(**{"": PADDED, "/lengths": [1, 0, 1]}))
+    assert mask_names(path) == ("", "/lengths")
+    assert load_masks(path, array="").lengths is None
+    json_path = tmp_path / "a.json"
+    json_path.write_bytes(of_json(lengths=[1, 0], m={"keep": [1, 0]}, offset={"keep": [0]}))
+    assert mask_names(json_path) == ("m", "offset")
+
+
+def test_times_beside_a_plain_array_are_its_own_where_both_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    times = np.arange(8).reshape(2, 4)
+    path.write_bytes(of_names(mask=PADDED, born_at=times, evicted_at=times + 1))
+    assert mask_names(path) == ("mask",)
+    saved = load_masks(path)
+    np.testing.assert_array_equal(saved.born_at, times)
+    np.testing.assert_array_equal(saved.evicted_at, times + 1)
+    path.write_bytes(of_names(mask=PADDED, evicted_at=times))
+    assert mask_names(path) == ("mask", "evicted_at")
+    assert load_masks(path, array="mask").evicted_at is None
+    path.write_bytes(of_names(mask=PADDED, born_at=times[:, :3], evicted_at=times))
+    with pytest.raises(ValueError, match=r"array 'mask': born_at must have the shape \(2, 4\)"):
+        load_masks(path)
+
+
+UNFIT: dict[str, tuple[dict[str, object], str, dict[str, Any]]] = {
+    "axes of others": ({"axes": "bht"}, r"axes must be .* write 2 letters", {"axes": "bt"}),
+    "axes of numbers": ({"axes": 1}, "'axes' must be one string", {"axes": "bt"}),
+    "lengths of more sequences": (
+        {"lengths": [4, 3, 2]},
+        r"lengths must fit every array .* here of shape \(2,\); got shape \(3,\)",
+        {"lengths": [4, 3]},
+    ),
+    "lengths of tokens": (
+        {"lengths": [4, 4, 4, 4], "axes": "bt"},
+        r"lengths must fit .* \(2,\); got shape \(4,\)",
+        {"lengths": [4, 3]},
+    ),
+    "lengths of more axes": (
+        {"lengths": [[4, 3]]},
+        r"lengths must fit .* got shape \(1, 2\)",
+        {"lengths": [4, 3]},
+    ),
+    "lengths of longer sequences": (
+        {"lengths": [9, 3]},
+        "lengths must be from 0 to 4; got 3 to 9",
+        {"lengths": [4, 3]},
+    ),
+    "lengths of heads": (
+        {"lengths": [4, 3, 2], "axes": "bht", "mask": np.stack([PADDED] * 3, axis=1)},
+        r"lengths must fit .* \(2,\); got shape \(3,\)",
+        {"axes": "bht", "lengths": [4, 3]},
+    ),
+    "lengths of floats": (
+        {"lengths": [4.0, 3.0]},
+        "'lengths' must be integers; got float64",
+        {"lengths": [4, 3]},
+    ),
+    "offsets of more sequences": (
+        {"offset": [1, 0, 0]},
+        r"offset must fit .* got shape \(3,\)",
+        {"offset": [1, 0]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("beside", "words", "said"), UNFIT.values(), ids=UNFIT)
+def test_a_part_that_does_not_fit_is_refused_unless_the_caller_says_it(
+    tmp_path: Path, beside: dict[str, object], words: str, said: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.npz"
+    mask = np.asarray(beside.get("mask", PADDED))
+    path.write_bytes(of_names(**{"mask": mask, **beside}))
+    pool = BlockPool(2, shared_axes="")
+    for call in (load_masks, lambda path: census_of_file(path, pool)):
+        with pytest.raises((TypeError, ValueError), match=words) as raised:
+            call(path)
+        assert str(raised.value).startswith(f"{path}, array 'mask': ")
+        assert_clean(raised, path)
+    said = {"axes": "bt"} | said
+    assert census_of_file(path, pool, **said) == take_census(mask, pool, **said)
+
+
+def test_what_a_mask_says_itself_does_not_give_way(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(of_names(keep=PADDED, lengths=[4.0, 3.0]))
+    with pytest.raises(TypeError, match="'lengths' must be integers; got float64"):
+        load_masks(path, axes="bt", lengths=[4, 3])
+
+
+def test_lengths_of_each_row_and_of_one_for_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    keep = np.zeros((2, 3, 8), bool)
+    pool = BlockPool(2, shared_axes="")
+    for lengths, num_tokens in (([[8, 7, 6], [5, 4, 3]], 33), ([[8], [5]], 39), (5, 30)):
+        path.write_bytes(of_names(mask=keep, lengths=lengths, axes="bst"))
+        assert census_of_file(path, pool).num_tokens == num_tokens
+    path.write_bytes(of_names(mask=np.moveaxis(keep, -1, 0), lengths=[[8, 7, 6], [5, 4, 3]]))
+    assert census_of_file(path, pool, axes="tbs").num_tokens == 33
+    with pytest.raises(ValueError, match=r"here of shape \(8, 2\); got shape \(2, 3\)"):
+        census_of_file(path, pool)
+
+
+def test_lengths_of_parquet_that_are_not_those_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet({"m": [ROWS[0], ROWS[1][:3]], "lengths": [4, 2]})(path)
+    with pytest.raises(ValueError, match="column 'lengths' must be the lengths of the rows"):
+        load_masks(path)
+
+
+def test_a_hint_names_an_array_that_may_be_a_mask(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(of_names(doc_ids=[4, 0], scores=[[0.5]], keep=PADDED, other=PADDED))
+    names = r"one of the 4 masks in .* \('doc_ids', 'scores', '', 'other'\)"
+    with pytest.raises(ValueError, match=names + "; got none; write such as array='keep'"):
+        load_masks(path)
+    with pytest.raises(ValueError, match=names + "; got 'kee'; write such as array='keep'"):
+        census_of_file(path, 2, array="kee")
+    path.write_bytes(of_names(ids=[4, 0], mask=PADDED.astype("i8"), kept=PADDED))
+    with pytest.raises(ValueError, match="write such as array='mask'"):
+        load_masks(path)
+    path.write_bytes(of_names(ids=[4, 0], more=[-1, 0]))
+    with pytest.raises(ValueError, match="write such as array='ids'"):
+        load_masks(path)
+
+
+def test_true_beyond_the_lengths_of_a_file_may_mean_evicted(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(of_names(evicted=~PADDED, lengths=[4, 3], axes="bt"))
+    hint = r"got True at token 3 of sequence 1, .*, or polarity='evict' if True means evicted\.$"
+    with pytest.raises(ValueError, match=hint) as raised:
+        census_of_file(path, 2)
+    assert_clean(raised, path)
+    assert census_of_file(path, 2, polarity="evict").num_tokens == 7
+    with pytest.raises(ValueError, match="padding on the left") as of_array:
+        take_census(~PADDED, 2, axes="bt", lengths=[4, 3])
+    assert "polarity" not in str(of_array.value)
+
+
 # --- What is no mask ---
 
 ROW = npy(np.ones(8, bool))

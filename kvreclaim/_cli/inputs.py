@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from kvreclaim.pool import BlockPool
 from kvreclaim.reports import Report
 
 _DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
+_MOST_OFFERED: Final = 3  # masks, where one is refused
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
 _OF_EVICTION: Final = re.compile(  # as words of a name: no letter on either side
     r"(?<![^\W\d_])"
@@ -163,7 +165,7 @@ def count(
                 progress.part(number * len(pools) + i, len(masks) * len(pools), name)
                 for i in range(len(pools))
             )
-            with named(name, mask):
+            with named(name, mask, options):
                 if options.by:
                     counted[name] = _count_by(name, mask, pools[0], options, next(steps))
                     continue
@@ -222,7 +224,13 @@ def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
     """Return the axes that the file or the caller names."""
     with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
         return choice.choose(
-            where, arrays, mask.array, axes=options.axes, lengths=None, offset=0, most=MAX_BYTES
+            where,
+            arrays,
+            mask.array,
+            axes=options.axes,
+            lengths=options.lengths,
+            offset=options.offset,
+            most=MAX_BYTES,
         ).axes
 
 
@@ -242,12 +250,36 @@ def load(
 
 
 @contextmanager
-def named(name: str, mask: SavedMask) -> Iterator[None]:
-    """Put the mask's name in front of what is wrong with it, unless it names its file."""
+def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[None]:
+    """Put the mask's name in front of what is wrong with it, unless it names its file.
+
+    Where nobody asked for this mask, say which others of its file there are to ask for.
+    """
     try:
         yield
     except (TypeError, ValueError) as error:
-        if str(mask.path) in str(error):
-            raise
+        text = str(error)
+        if options.polarity != "evict":
+            text = choice.also_polarity(text, "--polarity evict")
+        others = [] if options.array else _other_masks(mask, options)
+        if others:
+            asked = " ".join(f"--array {shlex.quote(other)}" for other in others)
+            text = f"{text.removesuffix('.')}, or {asked} to leave {mask.array!r} out."
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{name}: {error}") from None
+        raise kind(text if str(mask.path) in text else f"{name}: {text}") from None
+
+
+def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:
+    """Return what asks for the first masks of a file, where this array of it looks like none."""
+    try:
+        with opening.arrays_of(mask.path, MAX_BYTES) as (_, arrays):
+            likely = choice.likely_masks(
+                arrays,
+                axes=options.axes,
+                lengths=options.lengths,
+                offset=options.offset,
+                most=MAX_BYTES,
+            )
+    except (OSError, TypeError, ValueError):  # what is wrong with the file is said already
+        return []
+    return [] if mask.array in likely else list(likely.values())[:_MOST_OFFERED]

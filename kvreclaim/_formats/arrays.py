@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,16 @@ PARTS: Final = (
 )
 """What a mask of our own format may be made of; keep, or bits and num_tokens, it must have."""
 
+BESIDE: Final = ("axes", "lengths", "offset", "born_at", "evicted_at")
+"""Parts that hold for every plain array beside them which has none of its own."""
+
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the values of a mask that are read, and all there are."""
 
 _LONGEST_TEXT: Final = 1 << 22  # bytes
+_TIMES: Final = {"born_at": "evicted_at", "evicted_at": "born_at"}  # each is nothing by itself
+
+_Part = TypeVar("_Part")
 
 
 class Values(NamedTuple):
@@ -52,6 +58,7 @@ class Array(NamedTuple):
 
     where: str  # file and name, for messages
     open: Callable[[], Values]
+    shared: bool = False  # whether it is said of every array beside it, of which some may not fit
 
 
 class Mask(NamedTuple):
@@ -104,6 +111,39 @@ def _of(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[[], NDArray
         return some
 
     return Values(shape, dtype, take, streams=False)
+
+
+def last_of(name: str) -> str:
+    """Return what an array is called in its folder."""
+    return name.rpartition("/")[2]
+
+
+def beside(
+    names: Iterable[str], parts: Mapping[str, _Part]
+) -> tuple[dict[str, dict[str, _Part]], set[str]]:
+    """Return which parts hold for each plain array of these names, and which hold for any.
+
+    They stand in the array's folder, ``a/b/`` of ``a/b/mask``, or in one around it; the nearest
+    counts.
+    """
+    folders: dict[str, dict[str, _Part]] = {}
+    for full_name, value in parts.items():
+        part = last_of(full_name)
+        folder = full_name.removesuffix(part)
+        if part in BESIDE and f"{folder}{_TIMES.get(part, part)}" in parts:
+            folders.setdefault(folder, {})[part] = value
+    found: dict[str, dict[str, _Part]] = {}
+    used: set[str] = set()
+    for name in names:
+        found[name] = {}
+        end = len(name)
+        while folders and end >= 0:
+            end = name.rfind("/", 0, end)
+            folder = name[: end + 1]
+            if folder in folders:
+                used.add(folder)
+                found[name] = folders[folder] | found[name]
+    return found, {f"{folder}{part}" for folder in used for part in folders[folder]}
 
 
 @contextmanager

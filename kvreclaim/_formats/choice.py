@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,6 +17,8 @@ from kvreclaim._formats import arrays as _arrays
 from kvreclaim._formats.arrays import Array, Mask
 
 _MOST_LISTED: Final = 20
+_FEW: Final = 1 << 16  # values
+_POLARITY: Final = "polarity='evict'"
 
 
 class Chosen(NamedTuple):
@@ -90,19 +95,26 @@ def check_times(
 
 
 def masks_in(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-    """Return the parts of each mask by its name; a plain array is a mask too."""
-    own = {
+    """Return the parts of each mask by its name; a plain array is a mask too.
+
+    A part that stands beside plain arrays is one of each, unless they have their own.
+    """
+    plain = [name for name in arrays if _arrays.last_of(name) not in _arrays.PARTS]
+    around, used = _arrays.beside(plain, arrays)
+    own = {f"{name}/" for name in plain if name} | {
         name.removesuffix(form)
         for name in arrays
         for form in ("keep", "bits")
-        if name.rpartition("/")[2] == form
+        if _arrays.last_of(name) == form
     }
     masks: dict[str, dict[str, Array]] = {}
     for full_name, array in arrays.items():
-        part = full_name.rpartition("/")[2]
+        part = _arrays.last_of(full_name)
         prefix = full_name.removesuffix(part)
         if prefix in own and part in _arrays.PARTS:
             name = prefix[:-1] if len(prefix) > 1 else prefix
+        elif full_name in used:
+            continue
         else:
             name, part = full_name, "keep"
         if part in masks.setdefault(name, {}):
@@ -111,6 +123,9 @@ def masks_in(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
                 f"{name!r}; write it anew."
             )
         masks[name][part] = array
+    for name, parts in around.items():
+        shared = {part: array._replace(shared=True) for part, array in parts.items()}
+        masks[name] = shared | masks[name]
     return masks
 
 
@@ -118,6 +133,11 @@ def meant(names: Iterable[str], array: str) -> str:
     """Return the name of the mask that is asked for: ``keep`` is also the one without a name."""
     bare = {name.removeprefix("/") for name in names}
     return "" if array == "keep" and "keep" not in bare and "" in bare else array
+
+
+def _asked_as(names: Iterable[str], name: str) -> str:
+    """Return what asks for a mask of a file."""
+    return "keep" if not name and not meant(names, "keep") else name
 
 
 def choose(
@@ -132,26 +152,71 @@ def choose(
 ) -> Chosen:
     """Choose a mask, check what it declares, and put together what is said of it."""
     part = _named(where, masks_in(arrays), array)
+    return _chosen(part, axes=axes, lengths=lengths, offset=offset, most=most)
+
+
+def _chosen(
+    part: Mapping[str, Array],
+    *,
+    axes: str | None,
+    lengths: ArrayLike | None,
+    offset: ArrayLike,
+    most: int,
+) -> Chosen:
     mask = _arrays.mask_of(part)
     with _arrays.named(mask.where):
-        letters = _one_of("axes", _arrays.text(part["axes"]) if "axes" in part else None, axes)
+        letters = _one_of("axes", part, axes, lambda here: _axes_in(here, mask.shape))
         if letters is not None:
             letters = _checks.as_axes(letters, mask.shape, "")
-        there: dict[str, NDArray[np.int64]] = {
-            name: _checks.as_integers(name, _arrays.integers(part[name], most))
-            for name in ("lengths", "offset")
-            if name in part
-        }
+        axes_or_unnamed = letters or "?" * (len(mask.shape) - 1) + "t"
         given = {
             "lengths": None if lengths is None else _checks.as_integers("lengths", lengths),
             "offset": None if _checks.is_zero(offset) else _checks.as_integers("offset", offset),
         }
-        said = {name: _one_of(name, there.get(name), given[name]) for name in given}
-        tokens = mask.shape[-1 if letters is None else letters.index("t")]
-        check_lengths(said["lengths"], tokens)
+        said = {
+            name: _one_of(
+                name,
+                part,
+                given[name],
+                functools.partial(
+                    _numbers_in, name, shape=mask.shape, axes=axes_or_unnamed, most=most
+                ),
+            )
+            for name in given
+        }
+        check_lengths(said["lengths"], mask.shape[axes_or_unnamed.index("t")])
     return Chosen(
         mask, letters, said["lengths"], 0 if said["offset"] is None else said["offset"], part
     )
+
+
+def _axes_in(array: Array, shape: tuple[int, ...]) -> str:
+    letters = _arrays.text(array)
+    return _checks.as_axes(letters, shape, "") if array.shared else letters
+
+
+def _numbers_in(
+    name: str, array: Array, *, shape: tuple[int, ...], axes: str, most: int
+) -> NDArray[np.int64]:
+    """Return numbers of sequences; those said of several arrays must fit this one's shape."""
+    numbers = _checks.as_integers(name, _arrays.integers(array, most))
+    if array.shared:
+        one_each = "b" in axes and numbers.ndim == 1  # sequence
+        rows = [
+            size
+            for size, letter in zip(shape, axes, strict=True)
+            if letter == "b" or (letter != "t" and not one_each)
+        ]
+        left = iter(rows)
+        if not all(any(size in (1, full) for full in left) for size in numbers.shape):
+            raise ValueError(
+                f"{name} must fit every array that it stands beside, in axes other than tokens, "
+                f"here of shape {tuple(rows)}; got shape {numbers.shape}; write the {name} of "
+                "this one as well, or each array to a file of its own."
+            )
+        if name == "lengths":
+            check_lengths(numbers, shape[axes.index("t")])
+    return numbers
 
 
 def check_lengths(lengths: NDArray[np.int64] | None, tokens: int) -> None:
@@ -183,16 +248,77 @@ def _named(
     listed = ", ".join(map(repr, names[:_MOST_LISTED]))
     if len(names) > _MOST_LISTED:
         listed += f" and {len(names) - _MOST_LISTED} more"
+    hint = next((name for name, part in masks.items() if _begins_as_mask(part)), names[0])
+    hint = _asked_as(masks, hint)
     raise ValueError(
         f"array must name one of the {len(names)} masks in {where} ({listed}); got "
-        f"{'none' if array is None else repr(array)}; write such as array={names[0]!r}."
+        f"{'none' if array is None else repr(array)}; write such as array={hint!r}."
     )
 
 
-def _one_of(name: str, in_file: Any, given: Any) -> Any:  # noqa: ANN401  # letters, or integers
-    """Return what the file or the caller says, where they do not contradict each other."""
-    if in_file is None or given is None:
-        return given if in_file is None else in_file
+def _begins_as_mask(part: Mapping[str, Array]) -> bool:
+    """Return whether an array declares that it is a mask, and its first values are 0 and 1."""
+    try:
+        mask = _arrays.mask_of(part)
+        if mask.packed is not None or mask.values.dtype.kind == "b":
+            return True
+        some = mask.values.take(min(math.prod(mask.shape), _FEW))
+        return not len(some) or (int(some.min()) >= 0 and int(some.max()) <= 1)
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, it is not one to offer
+        return False
+
+
+def likely_masks(
+    arrays: Mapping[str, Array],
+    *,
+    axes: str | None,
+    lengths: ArrayLike | None,
+    offset: ArrayLike,
+    most: int,
+) -> dict[str, str]:
+    """Return the masks that fit what is said of them: by name, what asks for each.
+
+    Of what they hold, only the first values are read.
+    """
+    masks = masks_in(arrays)
+    likely = {}
+    for name, part in masks.items():
+        with suppress(TypeError, ValueError):
+            _chosen(part, axes=axes, lengths=lengths, offset=offset, most=most)
+            if _begins_as_mask(part):
+                likely[name] = _asked_as(masks, name)
+    return likely
+
+
+def also_polarity(text: str, spelled: str = _POLARITY) -> str:
+    """Add, to what is wrong with a mask that is True in its padding, that True may mean evicted."""
+    if _checks.BEYOND_LENGTHS not in text:
+        return text
+    if _POLARITY in text:
+        return text.replace(_POLARITY, spelled)
+    return f"{text.removesuffix('.')}, or {spelled} if True means evicted."
+
+
+def _one_of(
+    name: str,
+    part: Mapping[str, Array],
+    given: Any,  # noqa: ANN401  # letters, or integers
+    read: Callable[[Array], Any],
+) -> Any:  # noqa: ANN401  # the same
+    """Return what the file or the caller says, where they do not contradict each other.
+
+    What the file says of several arrays and does not fit this one gives way to the caller.
+    """
+    if name not in part:
+        return given
+    try:
+        in_file = read(part[name])
+    except (TypeError, ValueError):
+        if given is None or not part[name].shared:
+            raise
+        return given
+    if given is None:
+        return in_file
     if not np.array_equal(in_file, given):
         raise ValueError(
             f"{name} must be those that the file names itself; got {_checks.shown(given)} for "

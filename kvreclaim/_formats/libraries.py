@@ -20,7 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _checks
-from kvreclaim._formats.arrays import PARTS, Array, Values, check_size, known, made, named
+from kvreclaim._formats.arrays import (
+    BESIDE,
+    PARTS,
+    Array,
+    Values,
+    beside,
+    check_size,
+    integers,
+    known,
+    last_of,
+    made,
+    named,
+)
 
 NOTE: Final = "kvreclaim"
 """The key in the header of a safetensors file under which `save_masks` writes what is no tensor."""
@@ -28,6 +40,7 @@ NOTE: Final = "kvreclaim"
 _SAFE_TORCH: Final = (2, 10)
 """Older ones can be led around weights_only: CVE-2025-32434, CVE-2026-24747."""
 _TEXTS: Final = ("axes", "bitorder", "meta")
+_NUMBERS: Final = ("lengths", "offset")
 _SAFETENSORS_TYPES: Final = {"BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "UIF" for size in (2, 4, 8)
 }
@@ -71,14 +84,13 @@ def arrays_in_safetensors(where: str, data: bytes) -> dict[str, Array]:
     for name, tensor in tensors.items():
         here = f"{where}, array {name!r}"
         arrays[name] = Array(here, functools.partial(_safetensor, here, tensor))
+    plain = [name for name in tensors if last_of(name) not in PARTS]
+    _, used = beside(plain, notes | tensors)
     for name, note in notes.items():
-        part = name.rpartition("/")[2]
+        part = last_of(name)
         prefix = name.removesuffix(part)
-        if (
-            part in PARTS
-            and name not in tensors
-            and {f"{prefix}keep", f"{prefix}bits"} & {*tensors}
-        ):
+        of_mask = {f"{prefix}keep", f"{prefix}bits", prefix.removesuffix("/")} & {*tensors}
+        if name not in tensors and ((part in PARTS and of_mask) or name in used):
             arrays[name] = _note(f"{where}, {name!r}", part, note)
     return arrays
 
@@ -134,7 +146,8 @@ def arrays_in_torch(
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
     arrays = {}
     for name, leaf in _leaves("", loaded):
-        if isinstance(leaf, torch.Tensor) or name.rpartition("/")[2] in PARTS:
+        said = last_of(name) in PARTS and leaf is not None
+        if said or isinstance(leaf, torch.Tensor):
             here = f"{where}, array {name!r}" if name else where
             arrays[name] = Array(here, functools.partial(_torch_values, here, leaf, most))
     if not arrays:
@@ -146,9 +159,12 @@ def arrays_in_torch(
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    if name.rpartition("/")[2] == "meta":
+    part = last_of(name)
+    if part == "meta":
         with _refusals(name, "what JSON can hold"):
             yield name, json.dumps(value)
+    elif part in _NUMBERS and isinstance(value, list | tuple):
+        yield name, value
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(f"{name}/{key}" if name else str(key), item)
@@ -196,6 +212,15 @@ def arrays_in_parquet(where: str, file: BinaryIO, most: int) -> dict[str, Array]
                 raise ValueError
         return found
 
+    said = {
+        part: _note(f"{where}, {part!r}", part, notes[part])._replace(shared=True)
+        for part in _NUMBERS
+        if part in notes
+    } | {
+        part: known(f"{where}, column {part!r}", column(part).to_pylist())._replace(shared=True)
+        for part in _NUMBERS
+        if part in kinds and not _LIST_OF_BOOLEANS.match(kinds[part])
+    }
     arrays: dict[str, Array] = {}
     for name, kind in kinds.items():
         prefix = "" if name in ("keep", "bits") else f"{name}/"
@@ -208,12 +233,24 @@ def arrays_in_parquet(where: str, file: BinaryIO, most: int) -> dict[str, Array]
             continue
         texts = {part: note for part, note in notes.items() if part in _TEXTS}
         arrays |= {prefix + part: known(f"{where}, {part!r}", texts[part]) for part in texts}
+        for part, numbers in said.items():
+            _refuse_other_lengths(numbers, arrays.get(prefix + part))
+            arrays[prefix + part] = numbers
     if not arrays:
         raise ValueError(
             f"{where} must have a column of lists of booleans, or bits (binary) beside num_tokens; "
             f"got {kinds!r:.200}; write one row of the mask in each row."
         )
     return arrays
+
+
+def _refuse_other_lengths(said: Array, of_rows: Array | None) -> None:
+    """Refuse lengths that are not those of rows of different lengths."""
+    if of_rows is not None and not np.array_equal(integers(said), integers(of_rows)):
+        raise ValueError(
+            f"{said.where} must be the lengths of the rows of {of_rows.where}, which differ; got "
+            "others; leave them out, or write rows of one length."
+        )
 
 
 def _from_lists(where: str, prefix: str, column: Any, most: int) -> dict[str, Array]:  # noqa: ANN401
@@ -264,27 +301,59 @@ def _padded(
 
 
 def arrays_in_zarr(where: str, most: int) -> dict[str, Array]:
-    """Return the arrays of a zarr folder; what is said of each stands in its attributes."""
+    """Return the arrays of a zarr folder; what is said of each stands in its attributes.
+
+    Attributes of a group, and arrays that are called so, hold for each array in it.
+    """
     zarr = imported(where, "zarr", "zarr")
     with _refusals(where, "a complete zarr folder"):
         root = zarr.open(where, mode="r")
-        found = [("", root)] if isinstance(root, zarr.Array) else root.members(max_depth=None)
-        nodes = {name: node for name, node in found if isinstance(node, zarr.Array)}
-        said = {name: {**node.attrs} for name, node in nodes.items()}
-    arrays: dict[str, Array] = {}
-    for name, node in nodes.items():
-        here = f"{where}, array {name!r}" if name else where
-        prefix = f"{name}/" if name else ""
-        form = "bits" if "num_tokens" in said[name] else "keep"
-        arrays[prefix + form] = Array(here, functools.partial(_zarr_values, here, node, most))
-        for part in PARTS:
-            if part in said[name] and part not in ("keep", "bits"):
-                value = said[name][part]
-                value = json.dumps(value) if part == "meta" else value
-                arrays[prefix + part] = known(f"{here}, {part!r}", value)
-    if not arrays:
+        found = {"": root}
+        if not isinstance(root, zarr.Array):
+            found |= dict(root.members(max_depth=None))
+        said = {name: {**node.attrs} for name, node in found.items()}
+    nodes = {
+        name: Array(here, functools.partial(_zarr_values, here, node, most))
+        for name, node in found.items()
+        if isinstance(node, zarr.Array)
+        for here in (f"{where}, array {name!r}" if name else where,)
+    }
+    if not nodes:
         raise ValueError(f"{where} must hold an array; got a group without; write it anew.")
+    attributes = {
+        name: _zarr_attributes(f"{where}, array {name!r}" if name else where, found_there)
+        for name, found_there in said.items()
+    }
+    of_groups = {
+        f"{name}/{part}" if name else part: array
+        for name, parts in attributes.items()
+        if name not in nodes
+        for part, array in parts.items()
+    }
+    masks = [name for name in nodes if last_of(name) not in BESIDE]
+    around, used = beside(masks, of_groups | nodes)
+    arrays: dict[str, Array] = {}
+    for name, array in nodes.items():
+        if name not in used:
+            own = attributes[name]
+            parts = {
+                part: each._replace(shared=True) for part, each in around.get(name, {}).items()
+            }
+            parts |= own | {"bits" if "num_tokens" in own else "keep": array}
+            arrays |= {f"{name}/{part}" if name else part: each for part, each in parts.items()}
     return arrays
+
+
+def _zarr_attributes(where: str, attributes: Mapping[str, Any]) -> dict[str, Array]:
+    """Return what the attributes of an array, or of a group, say of masks."""
+    return {
+        part: known(
+            f"{where}, {part!r}",
+            json.dumps(attributes[part]) if part == "meta" else attributes[part],
+        )
+        for part in PARTS
+        if part not in ("keep", "bits") and attributes.get(part) is not None
+    }
 
 
 def _zarr_values(where: str, node: Any, most: int) -> Values:  # noqa: ANN401  # an array of zarr

@@ -6,7 +6,8 @@ several make a mask of (lines, tokens), all of one length.
 A JSON document is a nested list of 0 and 1, or an object that holds ``num_tokens`` and ``kept``
 (the positions that each row keeps) or ``runs`` (their ``[start, stop)``), nested as ``axes`` says,
 or ``keep`` (nested 0 and 1); it may hold ``axes``, ``lengths``, ``offset``, ``born_at``,
-``evicted_at`` and ``meta``, and an object of such objects holds masks by name. In JSON lines each
+``evicted_at`` and ``meta``, and an object of such objects, or lists, holds masks by name; what of
+these stands beside them holds for each that does not say it itself. In JSON lines each
 line is one sequence, of its own ``num_tokens``: they make one mask, padded, with lengths, whose
 first axis is ``b``. Other keys are ignored.
 """
@@ -23,14 +24,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvreclaim import _checks, masks
-from kvreclaim._formats.arrays import Array, Mask, integers, known, made, mask_of, named, read, text
+from kvreclaim._formats.arrays import (
+    BESIDE,
+    Array,
+    Mask,
+    beside,
+    integers,
+    known,
+    last_of,
+    made,
+    mask_of,
+    named,
+    read,
+    text,
+)
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SEPARATORS: Final = b", ;\t"
 _ONE: Final = ord("1")  # the character 0 differs from it in the last bit alone
 _MOST_TOKENS: Final = (1 << 63) - 1
 _FORMS: Final = ("kept", "runs", "keep")
-_SAID: Final = ("axes", "lengths", "offset", "born_at", "evicted_at")
 
 
 def arrays_in_text(where: str, data: bytes) -> dict[str, Array]:
@@ -77,11 +90,28 @@ def arrays_in_json(where: str, data: bytes) -> dict[str, Array]:
         return arrays_in_json_lines(where, data)
     if not isinstance(document, dict) or any(form in document for form in _FORMS):
         return _mask(where, document)
+    said = {name: value for name, value in document.items() if not isinstance(value, dict)}
+    around, used = beside([name for name in document if last_of(name) not in BESIDE], said)
     return {
         f"{name}/{part}": array
         for name, inner in document.items()
-        for part, array in _mask(f"{where}, mask {name!r}", inner).items()
+        if name not in used
+        for part, array in _one_of_several(where, name, inner, around.get(name, {})).items()
     }
+
+
+def _one_of_several(
+    where: str, name: str, document: object, around: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Return the parts of a mask that has a name, and of those around it what it does not say."""
+    own = document if isinstance(document, dict) else {}
+    there = {part: value for part, value in around.items() if own.get(part) is None}
+    shared = {
+        part: known(f"{where}, {part!r}", value)._replace(shared=True)
+        for part, value in there.items()
+        if value is not None
+    }
+    return _mask(f"{where}, mask {name!r}", {**own, **there} if own else document) | shared
 
 
 def arrays_in_json_lines(where: str, data: bytes) -> dict[str, Array]:
@@ -176,7 +206,11 @@ def _mask(where: str, document: object) -> dict[str, Array]:
             f"'keep'; got {sorted(found) if found else _checks.shown(document)!r:.200}; write such "
             'as {"axes": "ht", "num_tokens": 8, "kept": [[0, 7], [3]]}.'
         )
-    parts = {part: known(f"{where}, {part!r}", found[part]) for part in _SAID if part in found}
+    parts = {
+        part: known(f"{where}, {part!r}", found[part])
+        for part in BESIDE
+        if found.get(part) is not None
+    }
     if "meta" in found:
         parts["meta"] = known(f"{where}, 'meta'", json.dumps(found["meta"]))
     if forms == ["keep"]:

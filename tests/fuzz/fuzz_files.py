@@ -46,6 +46,9 @@ _NAMES: Final = (
     "a/bits",
     "a/num_tokens",
     "/mask",
+    "mask/lengths",
+    "a/mask",
+    "/lengths",
 )
 _TYPES: Final = ("|b1", "|u1", "<i8", ">i4", "<U4", "|O", "<f4", "<U0", "|V0", "<u8", ">U2", "|S1")
 _ADVICE: Final = ("allow_pickle", "unsafe", "\n", "Traceback")

@@ -1,0 +1,136 @@
+"""Padding that nobody told of: whole blocks at the ends of sequences that no row keeps.
+
+Published policies keep the last tokens, so that a sequence which ends in dead blocks is nearly
+always shorter than the axis, and what is counted as evicted was never there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvreclaim import occupancy
+from kvreclaim._cli import console
+from kvreclaim._cli.inputs import SavedMask
+from kvreclaim._formats import arrays as _arrays
+from kvreclaim._formats import choice, opening
+from kvreclaim._formats.choice import Chosen
+from kvreclaim.files import MAX_BYTES
+
+_TOKENS: Final = np.array(  # up to the last bit that is set, of each byte
+    [0, *(9 - (byte & -byte).bit_length() for byte in range(1, 256))]
+)
+
+
+class _DeadEnd(NamedTuple):
+    """The end of the first sequence that ends in whole blocks which no row keeps."""
+
+    sequence: int
+    num_dead_tokens: int
+    num_dead_blocks: int  # whole ones
+    num_others: int  # sequences after it that end so too
+    num_tokens: int  # of the axis
+
+
+def notes_on_padding(
+    masks: Iterable[SavedMask], block_size: int, options: argparse.Namespace
+) -> list[str]:
+    """Return a note for each mask whose sequences end in dead blocks and that has no lengths."""
+    if options.lengths is not None:
+        return []
+    notes = []
+    distinct = list(dict.fromkeys(masks))
+    with console.Progress() as progress:
+        for number, mask in enumerate(distinct):
+            step = progress.part(number, len(distinct), mask.called)
+            # The figures are there: a note must not take them away.
+            with suppress(MemoryError, OSError, TypeError, ValueError):
+                end = _dead_end(mask, block_size, options, step)
+                if end is not None:
+                    notes.append(_note(mask.called, block_size, end))
+    return notes
+
+
+def _note(called: str, block_size: int, end: _DeadEnd) -> str:
+    tokens, blocks, others = end.num_dead_tokens, end.num_dead_blocks, end.num_others
+    s = "s" * (others != 1)
+    more = f", nor the end{s} of {others} more sequence{s}" if others else ""
+    return (
+        f"note: {called}: no row keeps the last {tokens} token{'s' * (tokens != 1)} of "
+        f"b={end.sequence} ({blocks} whole block{'s' * (blocks != 1)} of {block_size}){more}; "
+        "write --lengths with each sequence's tokens if that is padding, "
+        f"--lengths {end.num_tokens} if it was evicted"
+    )
+
+
+def _dead_end(
+    mask: SavedMask,
+    block_size: int,
+    options: argparse.Namespace,
+    progress: Callable[[int, int], None],
+) -> _DeadEnd | None:
+    with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
+        chosen = choice.choose(
+            where,
+            arrays,
+            mask.array,
+            axes=options.axes,
+            lengths=None,
+            offset=options.offset,
+            most=MAX_BYTES,
+        )
+        axes, shape = chosen.axes, chosen.mask.shape
+        if axes is None or "b" not in axes or chosen.lengths is not None:
+            return None
+        sequences, tokens = shape[axes.index("b")], shape[axes.index("t")]
+        offset = np.asarray(chosen.offset)
+        if sequences <= 1 or not math.prod(shape) or offset.ndim > 1:
+            return None
+        live = _live_tokens(chosen, axes, evicted=options.polarity == "evict", progress=progress)
+    whole = (tokens + offset) // block_size - -(-(live + offset) // block_size)
+    ends = np.flatnonzero(whole > 0)
+    if not len(ends):
+        return None
+    first = int(ends[0])
+    return _DeadEnd(first, tokens - int(live[first]), int(whole[first]), len(ends) - 1, tokens)
+
+
+def _live_tokens(
+    chosen: Chosen, axes: str, *, evicted: bool, progress: Callable[[int, int], None]
+) -> NDArray[np.int64]:
+    """Return, of each sequence, up to where some row keeps a token."""
+    mask, shape = chosen.mask, chosen.mask.shape
+    rows = [size for size, letter in zip(shape, axes, strict=True) if letter != "t"]
+    sequence = axes.replace("t", "").index("b")
+    live = np.zeros(rows[sequence], np.int64)
+    streams = mask.values.streams and not (mask.values.fortran and len(shape) > 1)
+    if not (streams and axes[-1] == "t"):
+        keep = np.moveaxis(_arrays.read(mask, MAX_BYTES, progress), axes.index("t"), -1)
+        keep = np.moveaxis(keep, sequence, 0)
+        for index, rows_of in enumerate(keep):
+            any_row = (~rows_of if evicted else rows_of).any(axis=tuple(range(rows_of.ndim - 1)))
+            live[index] = int(np.flatnonzero(any_row)[-1]) + 1 if any_row.any() else 0
+        return live
+    turned = chosen.tokens_of_rows(axes, "") if evicted else None
+    read = _arrays.row_reader(mask, evicted=turned, progress=progress)
+    step = max(1, occupancy.PIECE // shape[-1])
+    count = math.prod(rows)
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        ends = _ends(read(stop - start))
+        of_rows = np.unravel_index(np.arange(start, stop), rows)[sequence]
+        np.maximum.at(live, of_rows, ends)
+    return live
+
+
+def _ends(bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return up to which token each row of bits keeps any."""
+    last = bits.shape[-1] - 1 - (bits != 0)[:, ::-1].argmax(axis=1)
+    byte = bits[np.arange(len(bits)), last]
+    return np.where(byte != 0, 8 * last + _TOKENS[byte], 0)

@@ -104,12 +104,9 @@ def _report(options: argparse.Namespace) -> _Answer:
         masks = inputs.masks_in(paths, options)
         over_layouts = options.format == "table" and plain and len(masks) > 1
         pools = [pool, *(overview.pools(pool.block_size) if over_layouts else [])]
-        counted = {
-            part: each
-            for parts in inputs.count(masks, pools, options).values()
-            for part, each in parts.items()
-        }
-        notes = _notes(masks, [pool], options)
+        of_each = inputs.count(masks, pools, options)
+        notes = _notes(masks, of_each, [pool], options)
+    counted = {part: each for parts in of_each.values() for part, each in parts.items()}
     reports = _reports_of(counted, options)
     if not reports:
         raise ValueError(
@@ -139,7 +136,7 @@ def _compare(options: argparse.Namespace) -> _Answer:
                 "which were measured already; leave these options out."
             )
         counted = inputs.count(masks, [pool], options)
-        notes = _notes(masks, [pool], options)
+        notes = _notes(masks, counted, [pool], options)
     reports: dict[str, Report] = {}
     parts: dict[str, Counted | inputs.SavedReport] = {}
     for name, each in named.items():
@@ -231,7 +228,7 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
         counted = inputs.count(masks, pools, options)
-        notes = _notes(masks, pools, options)
+        notes = _notes(masks, counted, pools, options)
     reports: dict[str, Report] = {}
     for parts in counted.values():
         for part, (axes, censuses, _) in parts.items():
@@ -246,13 +243,21 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
 
 
 def _notes(
-    masks: Mapping[str, inputs.SavedMask], pools: Sequence[BlockPool], options: argparse.Namespace
+    masks: Mapping[str, inputs.SavedMask],
+    counted: Mapping[str, Mapping[str, Counted]],
+    pools: Sequence[BlockPool],
+    options: argparse.Namespace,
 ) -> list[str]:
     """Return what was taken for granted of masks, under pools of which the smallest block tells."""
     block_size = min(pool.block_size for pool in pools)
+    of_sequences = [
+        masks[name]
+        for name, parts in counted.items()
+        if any("b" in (each.axes or "") for each in parts.values())
+    ]
     return [
         *inputs.notes_on_polarity(masks.values(), options),
-        *padding.notes_on_padding(masks.values(), block_size, options),
+        *padding.notes_on_padding(of_sequences, block_size, options),
     ]
 
 

@@ -204,6 +204,26 @@ def test_the_pmf_has_the_exact_mean_and_variance(
     assert law @ (free - chance.mean) ** 2 == pytest.approx(chance.variance, rel=1e-7, abs=1e-9)
 
 
+def test_few_survivors_of_a_long_sequence_against_every_set_of_blocks() -> None:
+    tokens, size, survivors = 160_000, 16, 3
+    blocks = tokens // size
+    chance = random_free_blocks(tokens, tokens - survivors, size)
+    for held in range(1, survivors + 1):
+        # In just these blocks: as many ways as there are, less those that leave some out.
+        ways = sum(
+            (-1) ** out * math.comb(held, out) * math.comb((held - out) * size, survivors)
+            for out in range(held)
+        )
+        wanted = math.comb(blocks, held) * ways / math.comb(tokens, survivors)
+        assert chance.pmf[blocks - held] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_blocks_too_large_to_come_free_by_chance() -> None:
+    chance = random_free_blocks(100_000, 50_000, 100)
+    assert chance.pmf == (1.0,) + (0.0,) * 1000
+    assert 0 < chance.mean < 1000 * 0.5**100
+
+
 def test_random_eviction_against_a_census() -> None:
     tokens, evicted, size, offset, rows = 1000, 800, 8, 3, 2000
     keep = random_keep(np.random.default_rng(1), rows, tokens, evicted)
@@ -248,6 +268,14 @@ def test_independent_free_blocks_against_every_mask(q: Fraction) -> None:
         agrees(independent_free_blocks(tokens, q, size, offset), law, rounded_once=False)
 
 
+def test_independent_eviction_of_a_long_sequence_is_binomial() -> None:
+    chance = independent_free_blocks(1500, HALF, 1)
+    assert (chance.mean, chance.variance) == (750, 375)
+    wanted = [math.comb(1500, free) / 2**1500 for free in range(1501)]
+    assert max(abs(a - b) for a, b in zip(chance.pmf, wanted, strict=True)) < 1e-13
+    assert math.fsum(chance.pmf) == pytest.approx(1, abs=1e-15)
+
+
 @pytest.mark.parametrize("q", SHARES)
 def test_independent_reclaim_against_every_mask(q: Fraction) -> None:
     for size in range(1, 9):
@@ -274,6 +302,19 @@ def test_long_random_eviction_tends_to_the_independent_one() -> None:
         assert scattered == pytest.approx(independent_fragmentation(q, 16), rel=1e-3)
         moves = random_moves(tokens, evicted, 16) / evicted
         assert moves == pytest.approx(independent_moves_per_evicted_token(q, 16), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "evicted", "size"), [(144_000, 72_000, 160), (100_000, 99_000, 100)]
+)
+def test_moves_between_many_large_blocks(tokens: int, evicted: int, size: int) -> None:
+    wanted = independent_moves_per_evicted_token(Fraction(evicted, tokens), size) * evicted
+    assert random_moves(tokens, evicted, size) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_nearly_all_blocks_come_free_where_nearly_all_tokens_are_evicted() -> None:
+    for q in (Fraction(99, 100), 1 - Fraction(1, 10**9)):
+        assert independent_reclaim(q, 16) == float(q**16)
 
 
 def test_a_float_is_the_decimal_that_it_is_written_as() -> None:
@@ -716,6 +757,17 @@ def test_edges() -> None:
     assert phase_averaged_curve([], 2) == (0.0, 0.0)
 
 
+def test_blocks_begin_with_token_0_unless_an_offset_is_given() -> None:
+    assert independent_free_blocks(3, 0.5, 2).mean == 0.75  # 1/4 and 1/2
+    assert random_free_blocks(3, 2, 2).mean == 1  # 1/3 and 2/3
+    assert random_fragmentation(2, 0, 2) == 0  # one block, full
+    assert random_admission(8, 8, 2, 5) == 0  # of four blocks
+    assert random_moves(2, 1, 2) == 0  # one block
+    assert window_free_blocks(8, 1, 1, 2) == 2  # of four blocks, the inner ones
+    assert heavy_hitter_free_blocks(4, 2, 1, 2).mean == 0  # one of two older tokens, in one block
+    assert free_block_bounds(2, 1, 2) == (0, 0)  # one block
+
+
 def test_built_in_numbers_come_out() -> None:
     number: Any = np.int64
     for chance in (
@@ -763,6 +815,7 @@ def test_blocks_of_a_table() -> None:
             assert _chance.cut(tokens, size, offset) == wanted
 
 
+NO_LIST = r"must be a list of numbers, one for each row; got .*; write one for each row\.$"
 BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: independent_reclaim(-0.1, 16), ValueError, "q must be a number from 0 to 1"),
     (lambda: independent_reclaim(50, 16), ValueError, "q must be .* write a share"),
@@ -793,15 +846,19 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: clustered_reclaim(0.5, -math.inf, 2), ValueError, "cluster must be"),
     (lambda: clustered_reclaim(0.5, 2, 2, 0.6), ValueError, r"recent must be at most 1 - q, 0\.5"),
     (lambda: clustered_reclaim(0.5, 2, 2, -0.1), ValueError, "recent must be a number from 0"),
+    (lambda: clustered_reclaim(1.5, 2, 2), ValueError, "^q must be a number from 0 to 1"),
+    (lambda: markov_reclaim(1.5, 2, 2), ValueError, "^q must be a number from 0 to 1"),
     (lambda: markov_reclaim(0.5, 0.5, 2), ValueError, "mean_dead_run must be .* at least 1"),
     (lambda: markov_reclaim(0.9, 8, 2), ValueError, r"at least q / \(1 - q\), 9\.0 for q = 0\.9"),
     (lambda: markov_reclaim(1, 99, 2), ValueError, "at least .* math.inf for q = 1"),
     (lambda: markov_free_blocks(-1, 0.5, 2, 2), ValueError, "num_blocks must be"),
+    (lambda: markov_free_blocks(1, 1.5, 2, 2), ValueError, "^q must be a number from 0 to 1"),
     (lambda: markov_free_blocks(1, 0.9, 2, 2), ValueError, "mean_dead_run must be"),
     (lambda: shared_markov_reclaim([0.5], [], 2), ValueError, "a length for each of the 1 rows"),
     (lambda: shared_markov_reclaim([0.5, 2], [4, 4], 2), ValueError, r"qs\[1\] must be"),
     (lambda: shared_markov_reclaim([0.5], [0.1], 2), ValueError, r"mean_dead_runs\[0\] must be"),
-    (lambda: shared_markov_reclaim(0.5, [4], 2), TypeError, "qs must be a list"),  # type: ignore[arg-type]  # a number is no list
+    (lambda: shared_markov_reclaim(0.5, [4], 2), TypeError, f"^qs {NO_LIST}"),  # type: ignore[arg-type]  # a number is no list
+    (lambda: shared_markov_reclaim([0.5], 4, 2), TypeError, f"^mean_dead_runs {NO_LIST}"),  # type: ignore[arg-type]  # a number is no list
     (lambda: free_block_bounds(8, 9, 2), ValueError, "num_evicted must be"),
     (lambda: max_reclaim_efficiency(-1, 2), ValueError, "num_tokens must be"),
     (lambda: dead_run_lengths([0.5]), TypeError, "keep must be True and False"),

@@ -89,6 +89,7 @@ def test_from_evicted_coordinates(keep: Keep, rng: np.random.Generator) -> None:
         same(masks.from_evicted(np.array(triple, int), keep.shape), keep)
     same(masks.from_evicted(np.nonzero(~keep), keep.shape), keep)
 
+    same(masks.from_evicted([], (0, *keep.shape)), keep[None][:0])
     every = np.ones_like(keep)
     same(masks.from_evicted(None, keep.shape), every)
     for layers in ([triple, None], [None, triple], [None, None]):
@@ -316,6 +317,13 @@ def test_from_additive(keep: Keep, lowest: float, zero: float) -> None:
     with np.errstate(over="ignore"):
         for kind in ("f4", ">f2"):
             same(masks.from_additive(np.where(keep, zero, lowest).astype(kind)), keep)
+
+
+def test_evicted_tokens_in_16_bits() -> None:
+    """-1e4 as bfloat16 holds it, -9984, is one; the next number up is not."""
+    same(masks.from_additive(np.array([0, -9984, -9985], "f4")), [True, False, False])
+    with pytest.raises(ValueError, match=r"1 of 2 values .* the first -9983\.0 at index 1"):
+        masks.from_additive(np.array([0, -9983], "f4"))
 
 
 @given(KEEPS)
@@ -741,6 +749,15 @@ def of(function: Any, *arguments: Any, **options: Any) -> Call:  # noqa: ANN401 
     return partial(function, *arguments, **options)
 
 
+class Texts:
+    """As another library's array: of a type with a name of its own."""
+
+    dtype = "library.string"
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NDArray[Any]:
+        return np.array([["a"]])
+
+
 TWO_ROWS = np.ones((2, 4), bool)
 BAD: Mapping[str, tuple[Any, ...]] = {
     "indices: too large": (
@@ -938,6 +955,7 @@ BAD: Mapping[str, tuple[Any, ...]] = {
     "runs: one pair": (of(masks.from_runs, (0, 3), 8), ValueError, "runs", "shape (2,)"),
     "runs: triples": (of(masks.from_runs, [(0, 1, 2)], 8), ValueError, "runs", "shape (1, 3)"),
     "runs: floats": (of(masks.from_runs, [(0, 0.5)], 8), TypeError, "runs", "float64"),
+    "runs: num_tokens": (of(masks.from_runs, [(0, 1)], -1), ValueError, "num_tokens", "got -1"),
     "ragged: starts at 1": (
         of(masks.from_ragged, [1, 0], [1, 2]),
         ValueError,
@@ -951,6 +969,18 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         "offsets",
         "never fall",
         "got 1 at index 2",
+    ),
+    "ragged: falls at the end": (
+        of(masks.from_ragged, [1, 0], [0, 3, 2]),
+        ValueError,
+        "offsets",
+        "got 2 at index 2",
+    ),
+    "ragged: offsets of floats": (
+        of(masks.from_ragged, [1, 0], [0.0, 2.0]),
+        TypeError,
+        "offsets",
+        "float64",
     ),
     "ragged: ends early": (
         of(masks.from_ragged, [1, 0, 1], [0, 2]),
@@ -980,6 +1010,31 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         ValueError,
         "flat",
         "got 1 twice in row 1",
+    ),
+    "ragged indices: in 2-D": (
+        of(masks.from_ragged_indices, [[0]], [0, 1], 1),
+        ValueError,
+        "flat",
+        "(1, 1)",
+    ),
+    "ragged indices: floats": (
+        of(masks.from_ragged_indices, [0.5], [0, 1], 1),
+        TypeError,
+        "flat",
+        "float64",
+    ),
+    "ragged indices: offsets": (
+        of(masks.from_ragged_indices, [0], [0, 2], 1),
+        ValueError,
+        "offsets",
+        "the 1 values",
+        "got 2 at index 1",
+    ),
+    "ragged indices: lengths of floats": (
+        of(masks.from_ragged_indices, [0], [0, 1], 1.5),
+        TypeError,
+        "lengths",
+        "float64",
     ),
     "ragged indices: lengths": (
         of(masks.from_ragged_indices, [0], [0, 1], [1, 1]),
@@ -1013,6 +1068,33 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         "logical_blocks",
         "got 1 twice",
         "(0, 0, 7)",
+    ),
+    "slots: places of floats": (
+        of(masks.from_slots, [[0], [1]], [0.0, 1.0]),
+        TypeError,
+        "logical_blocks",
+        "float64",
+    ),
+    "slots: too few places": (
+        of(masks.from_slots, [[0], [1]], [0]),
+        ValueError,
+        "logical_blocks",
+        "2 blocks",
+        "(1,)",
+    ),
+    "slots: too few sequences": (
+        of(masks.from_slots, [[0], [1]], seq_indices=[0]),
+        ValueError,
+        "seq_indices",
+        "2 blocks",
+        "(1,)",
+    ),
+    "slots: too few layers": (
+        of(masks.from_slots, [[0], [1]], layer_indices=[0]),
+        ValueError,
+        "layer_indices",
+        "2 blocks",
+        "(1,)",
     ),
     "slots: too few heads": (
         of(masks.from_slots, [[0], [1]], head_indices=[0]),
@@ -1051,6 +1133,35 @@ BAD: Mapping[str, tuple[Any, ...]] = {
     ),
     "rows: flat": (of(masks.from_rows, [1.0], [1.0]), ValueError, "before", "shape (1,)"),
     "rows: text": (of(masks.from_rows, [["a"]], [["a"]]), TypeError, "before", "str"),
+    "rows: text after numbers": (of(masks.from_rows, [[1.0]], [["a"]]), TypeError, "after", "str"),
+    "rows: no array": (
+        of(masks.from_rows, "rows", [[1.0]]),
+        TypeError,
+        "before",
+        "must be an array of numbers of shape (..., tokens, elements); got str 'rows'",
+    ),
+    "rows: of a type that NumPy does not have": (
+        of(masks.from_rows, Texts(), [[1.0]]),
+        TypeError,
+        "before",
+        "got an array of string;",
+    ),
+    "rows: extended floats": (
+        of(masks.from_rows, np.ones((2, 2), "g"), np.ones((1, 2), "g")),
+        TypeError,
+        "before",
+    ),
+    "rows: extended complex numbers": (
+        of(masks.from_rows, np.ones((2, 2), "G"), np.ones((1, 2), "G")),
+        TypeError,
+        "before",
+    ),
+    "rows: strict 1": (
+        of(masks.from_rows, [[1.0]], [[1.0]], strict=1),
+        TypeError,
+        "strict",
+        "int 1",
+    ),
     "rows: nothing in a row": (
         of(masks.from_rows, np.ones((2, 0)), np.ones((1, 0))),
         ValueError,
@@ -1083,6 +1194,12 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         "from_evict_mask",
     ),
     "additive: integers": (of(masks.from_additive, [0, -10000]), TypeError, "mask", "int64"),
+    "additive: text": (
+        of(masks.from_additive, "0"),
+        TypeError,
+        "mask",
+        "must be an additive mask of floats; got str '0'",
+    ),
     "additive: one number": (of(masks.from_additive, 0.0), ValueError, "mask", "token axis"),
     "evict mask: floats": (
         of(masks.from_evict_mask, [0.0, 1.0]),
@@ -1148,7 +1265,7 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         of(masks.from_padded, TWO_ROWS, TWO_ROWS, axis=1),
         ValueError,
         "axis",
-        "before its last",
+        "an axis of keep before its last",
         "got 1",
     ),
     "packed: text": (of(masks.from_packed, "1", 8), TypeError, "bits", "str '1'"),
@@ -1164,6 +1281,7 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         "bitorder",
         "'msb'",
     ),
+    "kv heads: scores": (of(masks.to_kv_heads, [[0.5]], 1), TypeError, "keep_q", "float64"),
     "kv heads: 0": (of(masks.to_kv_heads, TWO_ROWS, 0), ValueError, "num_kv_heads", "got 0"),
     "kv heads: more than there are": (
         of(masks.to_kv_heads, TWO_ROWS, 4),
@@ -1182,9 +1300,10 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         of(masks.to_kv_heads, [1, 0], 1),
         ValueError,
         "axis",
-        "keep_q",
+        "an axis of keep_q before its last",
         "shape (2,)",
     ),
+    "kv heads: axis 2": (of(masks.to_kv_heads, TWO_ROWS, 1, axis=2), ValueError, "axis", "got 2"),
     "kv heads: far axis": (of(masks.to_kv_heads, TWO_ROWS, 1, axis=3), ValueError, "axis", "got 3"),
     "kv heads: axis -3": (of(masks.to_kv_heads, TWO_ROWS, 1, axis=-3), ValueError, "axis", "-3"),
     "kv heads: axis a letter": (
@@ -1192,6 +1311,13 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         TypeError,
         "axis",
         "str 'h'",
+    ),
+    "layers: no axis": (
+        of(masks.to_kv_layers, [1, 0], [0]),
+        ValueError,
+        "axis",
+        "an axis of keep before its last",
+        "shape (2,)",
     ),
     "layers: too few owners": (
         of(masks.to_kv_layers, TWO_ROWS, [0]),
@@ -1227,6 +1353,7 @@ BAD: Mapping[str, tuple[Any, ...]] = {
         "()",
     ),
     "compose: scores": (of(masks.compose, [1], [0.5]), TypeError, "then", "float64"),
+    "compose: scores first": (of(masks.compose, [0.5], [1]), TypeError, "first", "float64"),
 }
 
 

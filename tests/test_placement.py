@@ -236,6 +236,11 @@ def test_place_equals_its_twin(sharing: Sharing) -> None:
     assert reserved + sum(placement.free) + held == sharing.pool.total_blocks == len(placement.free)
 
 
+def test_a_sequence_of_no_tokens_holds_no_block_at_any_offset() -> None:
+    nothing = place([[], [1]], [[], [2]], BlockPool(4, total_blocks=3), offset=[3, 3])
+    assert nothing.holders == ((2, 1, 1),)
+
+
 CORRUPTIONS: dict[str, Callable[[list[int], BlockPool], list[int]]] = {
     "outside": lambda table, pool: [*table[:-1], pool.total_blocks or 0],
     "negative": lambda table, _: [-1, *table[1:]],
@@ -457,6 +462,13 @@ def test_admit_contiguous_equals_its_twin(
         assert len(got) <= len(admit(sum(free), demands))
 
 
+def test_the_best_fit_leaves_the_longer_run_whole() -> None:
+    free = [1, 1, 1, 0, 1, 1, 0, 1, 1]
+    assert admit_contiguous(free, [2, 3], "best", "skip") == (0, 1)
+    assert admit_contiguous(free, [2, 3], "first", "skip") == (0,)
+    assert admit_contiguous(free, [2, 3], order="skip") == (0,)
+
+
 def rows_of_tables(case: Case) -> Iterable[tuple[list[list[bool]], int, int]]:
     """Yield the rows, the length and the offset of each table."""
     axes, shared = case.said["axes"], case.pool.shared_axes
@@ -522,10 +534,10 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
     "a mask of heads": (of(place, [[[1], [0]]], [[3]], POOL), ValueError, "keeps[0]", "(2, 1)"),
     "scores": (of(place, [[0.3]], [[3]], POOL), TypeError, "keeps[0]", "float"),
     "kept beyond": (
-        of(place, [[1, 0, 1]], [[3]], POOL, lengths=[2]),
+        of(place, [[1, 0, 0, 1]], [[3]], POOL, lengths=[2]),
         ValueError,
         "keep",
-        "token 2 of sequence 0",
+        "True at token 3 of sequence 0, which has 2 tokens",
     ),
     "longer than its mask": (
         of(place, [[1]], [[3]], POOL, lengths=[2]),
@@ -538,6 +550,12 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         ValueError,
         "lengths",
         "(2,)",
+    ),
+    "lengths of halves": (
+        of(place, [[1]], [[3]], POOL, lengths=[0.5]),
+        TypeError,
+        "lengths",
+        "float64",
     ),
     "an offset of a block": (
         of(place, [[1]], [[3]], POOL, offset=2),
@@ -560,6 +578,19 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         "None",
     ),
     "pages: of no blocks": (of(page_reclaim, [1], 0), ValueError, "blocks_per_page", "got 0"),
+    "pages: of no bytes": (
+        of(page_reclaim, [1], page_bytes=0, block_bytes=1),
+        ValueError,
+        "page_bytes",
+        "got 0",
+    ),
+    "pages: blocks of no bytes": (
+        of(page_reclaim, [1], page_bytes=2, block_bytes=0),
+        ValueError,
+        "block_bytes",
+        "got 0",
+    ),
+    "pages: rows of blocks": (of(page_reclaim, [[1], [0]], 2), ValueError, "free", "(2, 1)"),
     "pages: too small": (
         of(page_reclaim, [1], page_bytes=2, block_bytes=3),
         ValueError,

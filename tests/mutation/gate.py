@@ -61,6 +61,7 @@ TESTS: Final = {
 
 GATED: Final = (
     "_bits",
+    "_chance",
     "_layout",
     "_lives",
     "_measure",
@@ -72,6 +73,7 @@ GATED: Final = (
     "_rows",
     "_tally",
     "admission",
+    "bounds",
     "census",
     "compaction",
     "lifetimes",

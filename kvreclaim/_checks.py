@@ -614,6 +614,7 @@ def as_array(name: str, value: object, rule: str) -> NDArray[Any]:
 
 
 def _from_list(name: str, value: Sequence[Any], rule: str) -> NDArray[Any]:
+    _refuse_masked(name, value, rule)
     try:
         try:
             array = np.asarray(value)
@@ -627,6 +628,15 @@ def _from_list(name: str, value: Sequence[Any], rule: str) -> NDArray[Any]:
         ) from None
     _refuse_huge(name, array)
     return _with_own_dtype(array)
+
+
+def _refuse_masked(name: str, items: Sequence[Any], rule: str, depth: int = _MOST_AXES) -> None:
+    """Refuse masked arrays inside of lists, of which NumPy would take the data."""
+    for index, item in enumerate(items):
+        if isinstance(item, np.ma.MaskedArray):
+            as_array(f"{name}[{index}]", item, rule)
+        elif isinstance(item, list | tuple) and depth:
+            _refuse_masked(f"{name}[{index}]", item, rule, depth - 1)
 
 
 def _refuse_huge(name: str, array: NDArray[Any]) -> None:

@@ -36,7 +36,8 @@ class Distribution:
     mean, variance
         Of the number of free blocks.
     pmf
-        Chance of 0, 1, ... free blocks, up to all; within 1e-12, and 0 where that cannot be.
+        Chance of 0, 1, ... free blocks, up to all; within 1e-12 for up to 30,000 blocks, 1e-10 for
+        more, and 0 where that cannot be.
     """
 
     mean: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from kvreclaim import _checks
 from kvreclaim.pool import BlockPool
 
+_VERSION: Final = re.compile(r"[0-9A-Za-z.!+_-]+")
 _FREES: Final = {
     "any": "an empty block comes back wherever it lies in its table",
     "back": "only the empty blocks at the back of a table come back",
@@ -106,7 +108,7 @@ class Signature:
                     entry_bytes=None if fields["entry"] == "-" else int(fields["entry"]),
                 ),
                 rows=_checks.as_count("rows", int(fields["rows"])),
-                version=fields["v"],
+                version=_as_version(fields["v"]),
             )
         except (KeyError, ValueError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
@@ -156,6 +158,13 @@ class Signature:
             f"{name + ':' + value:<18} {meaning}"
             for (name, value), meaning in zip(self.fields().items(), meanings, strict=True)
         )
+
+
+def _as_version(text: str) -> str:
+    """Return a version as packages spell it: no letters that a terminal would obey."""
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"v must be a version; got {text!r}")
+    return text
 
 
 def line_of(fields: dict[str, str]) -> str:

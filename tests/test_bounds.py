@@ -276,6 +276,14 @@ def test_independent_eviction_of_a_long_sequence_is_binomial() -> None:
     assert math.fsum(chance.pmf) == pytest.approx(1, abs=1e-15)
 
 
+def test_few_survivors_by_themselves_are_binomial() -> None:
+    tokens, survivors = 30_000, 3
+    chance = independent_free_blocks(tokens, 1 - Fraction(survivors, tokens), 1)
+    for live in range(12):
+        ways = math.comb(tokens, live) * survivors**live * (tokens - survivors) ** (tokens - live)
+        assert chance.pmf[tokens - live] == pytest.approx(ways / tokens**tokens, abs=1e-12)
+
+
 @pytest.mark.parametrize("q", SHARES)
 def test_independent_reclaim_against_every_mask(q: Fraction) -> None:
     for size in range(1, 9):

@@ -198,6 +198,26 @@ KEEPS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("keep", "axes", "where"),
+    [
+        ([[True, False], np.ma.MaskedArray([True, False], mask=[False, True])], "ht", "keep[1]"),
+        ([True, np.ma.masked], "t", "keep[1]"),
+        ([[[1, 0]], (np.ma.MaskedArray([1, 0]),)], "lht", "keep[1][0]"),
+    ],
+)
+def test_masked_arrays_in_lists_are_refused(
+    keep: Any,  # noqa: ANN401
+    axes: str,
+    where: str,
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        report(keep, 2, axes=axes)
+    message = str(caught.value)
+    assert message.startswith(f"{where} must be an array of True and False")
+    assert f"write {where}.filled(False) if" in message
+
+
 @pytest.mark.parametrize(("keep", "error", "first", "words"), table(KEEPS))
 def test_no_keep_mask(
     keep: Any,  # noqa: ANN401

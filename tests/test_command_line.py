@@ -483,12 +483,6 @@ def test_a_missed_threshold_exits_with_1_and_still_reports(
     assert err.splitlines() == [f"kvreclaim: {masks}:window: {line}" for line in missed]
 
 
-def test_infinity_misses_no_threshold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "mask.npy"
-    np.save(path, np.arange(64) % 2 == 0)
-    run(capsys, "report", path, "--fail-under", "effective_tokens_per_block=1e300")
-
-
 def test_every_mask_must_reach_a_threshold(capsys: pytest.CaptureFixture[str], masks: Path) -> None:
     assert main(["report", str(masks), "--fail-under", "physical_reclaim=0.5"]) == 1
     out, err = capsys.readouterr()
@@ -1135,8 +1129,14 @@ def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         ("report", "x", "--block-size", "many"): "invalid int value",
         ("report", "x", "--frees", "all"): "invalid choice",
         ("report", "x", "--fail-under", "reclaim=1"): "METRIC must be one of logical_saving, phys",
-        ("report", "x", "--fail-under", "fragmentation"): "VALUE must be a finite number; got ''",
-        ("report", "x", "--fail-under", "fragmentation=nan"): "VALUE must be a finite number",
+        (
+            "report",
+            "x",
+            "--fail-under",
+            "fragmentation=0",
+        ): "must be a figure of which more is better",
+        ("report", "x", "--fail-under", "packed_reclaim"): "VALUE must be a finite number; got ''",
+        ("report", "x", "--fail-under", "packed_reclaim=nan"): "VALUE must be a finite number",
         ("report", "x", "--blocks-per-request", "0"): "must be a number from 1 up; got '0'",
         ("map", "x", "--lines", "-1"): "must be a number from 1 up",
         ("report", "x", "--bl", "3"): "unrecognized arguments: --bl 3",

@@ -506,6 +506,9 @@ def test_unsafe_free_looks_at_shared_rows_together() -> None:
     assert unsafe_free(heads, BlockPool(2, shared_axes="")) == 2
     assert unsafe_free([[1, 0, 0], [1, 0, 1]], 2, axes="bt", lengths=[1, 3]) == 1
     assert unsafe_free([1, 1, 0], 2, offset=1) == 1
+    assert unsafe_free([0, 0, 1, 0], BlockPool(2, shared_axes="b")) == 1
+    sequences = [[1, 0, 0, 0], [0, 0, 1, 0]]  # of which one block holds a slot each
+    assert unsafe_free(sequences, BlockPool(2, shared_axes="b"), axes="bt") == 2
     assert (
         unsafe_free([0, 1, 1, 1], runtimes.vllm(block_size=4)) == 3
     )  # the other rules play no part

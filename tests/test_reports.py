@@ -257,6 +257,9 @@ SPELLED = str(Signature(BlockPool(16), 1, "0"))
         SPELLED.replace("rows:1", "rows:-1"),
         SPELLED.replace("rows:1|", ""),
         SPELLED + "|rows:1",
+        SPELLED + "\x1b]0;title\x07",
+        SPELLED + "\u202e",
+        SPELLED.replace("v:0", "v:"),
     ],
 )
 def test_other_lines_are_no_signature(text: str) -> None:

@@ -26,6 +26,19 @@ _FILE: Final = (
 )
 _NUMBERS: Final = "one number, one for each sequence (9,7,9), or @FILE that holds them"
 
+_MORE_IS_BETTER: Final = (
+    "logical_saving",
+    "physical_reclaim",
+    "compacted_reclaim",
+    "packed_reclaim",
+    "admission_count",
+    "reclaim_efficiency",
+    "slots_per_move",
+    "capacity_gain",
+    "reclaimed",
+    "reclaimed_bytes",
+)
+
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of a command, whose name is `command`."""
@@ -270,8 +283,13 @@ def _threshold(text: str) -> tuple[str, float]:
     name, _, number = text.partition("=")
     if name not in FIGURES:
         raise argparse.ArgumentTypeError(
-            f"METRIC must be one of {', '.join(FIGURES)}; got {name!r}; write such as "
+            f"METRIC must be one of {', '.join(_MORE_IS_BETTER)}; got {name!r}; write such as "
             "physical_reclaim=0.3"
+        )
+    if name not in _MORE_IS_BETTER:
+        raise argparse.ArgumentTypeError(
+            f"METRIC must be a figure of which more is better; got {name!r}; write one of "
+            f"{', '.join(_MORE_IS_BETTER)}"
         )
     try:
         value = float(number)

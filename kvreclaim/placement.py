@@ -546,5 +546,5 @@ def unsafe_free(
     dead = ~live & (np.arange(layout.tokens) < per_table[:, None])
     # The other way round, a page without dead tokens is an empty block: what it holds is safe.
     whole = pages.replace(shared_axes="")  # tables, whose rows are united already
-    safe = take_census(dead, whole, axes="bt", lengths=per_table, offset=layout.offsets)
+    safe = take_census(dead, whole, lengths=per_table, offset=layout.offsets)
     return num_live - (safe.num_tokens - safe.num_held_tokens)

@@ -220,10 +220,11 @@ def _count_by(
     return counted
 
 
-def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
-    """Return the axes that the file or the caller names."""
+@contextmanager
+def opened(mask: SavedMask, options: argparse.Namespace) -> Iterator[choice.Chosen]:
+    """Open a mask, of which nothing but what is said of it is read, with what the options say."""
     with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
-        return choice.choose(
+        yield choice.choose(
             where,
             arrays,
             mask.array,
@@ -231,7 +232,13 @@ def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
             lengths=options.lengths,
             offset=options.offset,
             most=MAX_BYTES,
-        ).axes
+        )
+
+
+def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
+    """Return the axes that the file or the caller names."""
+    with opened(mask, options) as chosen:
+        return chosen.axes
 
 
 def load(

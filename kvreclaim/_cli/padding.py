@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from kvreclaim import occupancy
 from kvreclaim._cli import console
-from kvreclaim._cli.inputs import SavedMask
+from kvreclaim._cli.inputs import SavedMask, opened
 from kvreclaim._formats import arrays as _arrays
-from kvreclaim._formats import choice, opening
 from kvreclaim._formats.choice import Chosen
 from kvreclaim.files import MAX_BYTES
 
@@ -75,16 +74,7 @@ def _dead_end(
     options: argparse.Namespace,
     progress: Callable[[int, int], None],
 ) -> _DeadEnd | None:
-    with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
-        chosen = choice.choose(
-            where,
-            arrays,
-            mask.array,
-            axes=options.axes,
-            lengths=None,
-            offset=options.offset,
-            most=MAX_BYTES,
-        )
+    with opened(mask, options) as chosen:
         axes, shape = chosen.axes, chosen.mask.shape
         if axes is None or "b" not in axes or chosen.lengths is not None:
             return None

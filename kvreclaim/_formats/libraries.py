@@ -312,18 +312,15 @@ def arrays_in_zarr(where: str, most: int) -> dict[str, Array]:
         if not isinstance(root, zarr.Array):
             found |= dict(root.members(max_depth=None))
         said = {name: {**node.attrs} for name, node in found.items()}
+    called = {name: f"{where}, array {name!r}" if name else where for name in found}
     nodes = {
-        name: Array(here, functools.partial(_zarr_values, here, node, most))
+        name: Array(called[name], functools.partial(_zarr_values, called[name], node, most))
         for name, node in found.items()
         if isinstance(node, zarr.Array)
-        for here in (f"{where}, array {name!r}" if name else where,)
     }
     if not nodes:
         raise ValueError(f"{where} must hold an array; got a group without; write it anew.")
-    attributes = {
-        name: _zarr_attributes(f"{where}, array {name!r}" if name else where, found_there)
-        for name, found_there in said.items()
-    }
+    attributes = {name: _zarr_attributes(called[name], of_node) for name, of_node in said.items()}
     of_groups = {
         f"{name}/{part}" if name else part: array
         for name, parts in attributes.items()

@@ -38,7 +38,14 @@ if typing.TYPE_CHECKING:
         reclaim_curve,
     )
     from kvreclaim.comparison import Comparison, compare
-    from kvreclaim.files import SavedMasks, census_of_file, load_masks, mask_names, save_masks
+    from kvreclaim.files import (
+        SavedMasks,
+        census_of_file,
+        load_masks,
+        mask_names,
+        open_masks,
+        save_masks,
+    )
     from kvreclaim.frontier import (
         Frontier,
         Selection,
@@ -166,6 +173,7 @@ __all__ = [
     "merge",
     "moved_tokens_per_block",
     "num_moves_for",
+    "open_masks",
     "packed_reclaim",
     "page_reclaim",
     "paired_difference",
@@ -206,7 +214,7 @@ _NAMES: typing.Final = {
         "compaction_plan num_moves_for reclaim_curve"
     ),
     "comparison": "Comparison compare",
-    "files": "SavedMasks census_of_file load_masks mask_names save_masks",
+    "files": "SavedMasks census_of_file load_masks mask_names open_masks save_masks",
     "frontier": (
         "Frontier Selection evict_at_price evict_for_blocks finish_cost frontier_excess "
         "max_free_blocks reclaim_frontier"

@@ -26,22 +26,22 @@ that has none of its own; masks saved as ``NAME/keep`` or ``NAME/bits`` take not
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvreclaim import _bits, _checks, _layout, occupancy
-from kvreclaim._formats import arrays as _arrays
-from kvreclaim._formats import choice, opening, writing
-from kvreclaim._formats.arrays import Progress
-from kvreclaim._formats.choice import Chosen
+from kvreclaim import _bits, _checks
+from kvreclaim._formats import choice, opening, reading, writing
+from kvreclaim._formats.arrays import named
+from kvreclaim._formats.choice import Chosen, OpenMasks
 from kvreclaim._formats.opening import Source, standard_input
-from kvreclaim.census import Census, merge, take_census, take_census_of_rows, take_census_packed
-from kvreclaim.pool import BlockPool, PoolLike, as_pool
+from kvreclaim._formats.reading import Progress
+from kvreclaim.census import Census
+from kvreclaim.pool import PoolLike, as_pool
 
 __all__ = [
     "MAX_BYTES",
@@ -49,6 +49,7 @@ __all__ = [
     "census_of_file",
     "load_masks",
     "mask_names",
+    "open_masks",
     "save_masks",
     "standard_input",
 ]
@@ -101,7 +102,7 @@ def load_masks(
     ----------
     path
         The file; its first bytes say what it is. ``"-"`` is standard input; a binary file that can
-        seek is taken too.
+        seek, and what `open_masks` yields, are taken too.
     array
         The name of the mask, in a file that holds several; `mask_names` lists them. ``"keep"`` is
         also the mask whose name is empty.
@@ -133,18 +134,19 @@ def load_masks(
     """
     most = _checks.as_count("max_bytes", max_bytes)
     sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
-    with opening.arrays_of(path, most) as (where, arrays):
-        chosen = choice.choose(
-            where, arrays, array, axes=axes, lengths=lengths, offset=0, most=most
-        )
-        keep = _arrays.read(chosen.mask, most, progress)
-        with _arrays.named(chosen.mask.where):
-            if sense == "evict":
-                letters = chosen.axes or "?" * (keep.ndim - 1) + "t"
-                _turn_round(keep, chosen.tokens_of_rows(letters, ""), letters.index("t"))
-        return SavedMasks(
-            keep, chosen.lengths, chosen.axes, chosen.meta(), chosen.offset, *chosen.times(most)
-        )
+    with opening.masks_of(path, most) as masks:
+        chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=0, most=most)
+        return load_chosen(chosen, evicted=sense == "evict", most=most, progress=progress)
+
+
+def load_chosen(
+    chosen: Chosen, *, evicted: bool, most: int, progress: Progress | None
+) -> SavedMasks:
+    """Return a mask that was chosen already, for `load_masks` and the command line."""
+    keep = reading.load(chosen, evicted=evicted, most=most, progress=progress)
+    return SavedMasks(
+        keep, chosen.lengths, chosen.axes, chosen.meta(), chosen.offset, *chosen.times(most)
+    )
 
 
 def census_of_file(
@@ -192,17 +194,15 @@ def census_of_file(
     pool = as_pool(pool)
     most = _checks.as_count("max_bytes", max_bytes)
     sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
-    with opening.arrays_of(path, most) as (where, arrays):
-        chosen = choice.choose(
-            where, arrays, array, axes=axes, lengths=lengths, offset=offset, most=most
-        )
-        with _arrays.named(chosen.mask.where):
-            if sense == "evict":
-                return _census(chosen, pool, evicted=True, most=most, progress=progress)
-            try:
-                return _census(chosen, pool, evicted=False, most=most, progress=progress)
-            except ValueError as error:
-                raise ValueError(choice.also_polarity(str(error))) from None
+    evicted = sense == "evict"
+    with opening.masks_of(path, most) as masks:
+        chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=offset, most=most)
+        try:
+            return reading.count(chosen, pool, evicted=evicted, most=most, progress=progress)
+        except ValueError as error:
+            if evicted:
+                raise
+            raise ValueError(reading.also_polarity(str(error), "polarity='evict'")) from None
 
 
 def mask_names(path: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:
@@ -217,8 +217,42 @@ def mask_names(path: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:
     ...     mask_names(path)
     ('first', 'second')
     """
-    with opening.arrays_of(path, _checks.as_count("max_bytes", max_bytes)) as (_, arrays):
-        return tuple(choice.masks_in(arrays))
+    with open_masks(path, max_bytes=max_bytes) as masks:
+        return tuple(masks.masks)
+
+
+@contextmanager
+def open_masks(path: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[OpenMasks]:
+    """Open a file once for many of its masks: what this yields is a path of the functions here.
+
+    A file of thousands of masks is then listed once, and not anew for each of them.
+
+    Parameters
+    ----------
+    path
+        As in `load_masks`.
+    max_bytes
+        Refuse a longer file of a format that is read whole.
+
+    Raises
+    ------
+    OSError
+        Where the file cannot be opened.
+    ValueError
+        For a file that is damaged; when it is closed, for one that changed in the meantime.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/masks.npz"
+    ...     np.savez(path, first=np.ones(4, bool), second=np.zeros(4, bool))
+    ...     with open_masks(path) as masks:
+    ...         {name: census_of_file(masks, 2, array=name).counts for name in mask_names(masks)}
+    {'first': (0, 0, 2), 'second': (2, 0, 0)}
+    """
+    with opening.masks_of(path, _checks.as_count("max_bytes", max_bytes)) as masks:
+        yield masks
 
 
 def save_masks(
@@ -252,7 +286,8 @@ def save_masks(
     OSError
         Where the file cannot be written; one that was there before is still there.
     TypeError, ValueError
-        For what is no keep-mask, and axes that do not fit it or do not end in ``t``.
+        For what is no keep-mask, for axes that do not fit it or do not end in ``t``, and for
+        lengths that do not fit it, or beyond which it keeps a token.
 
     Examples
     --------
@@ -286,10 +321,11 @@ def save_masks(
     for name, saved in masks.items():
         _refuse_bare(name, saved)
         prefix = f"{_as_name(name)}/" if name else ""
-        for part, array in _arrays_of(saved, packed=packed).items():
-            arrays[prefix + part] = array
-        for part, text in _texts_of(saved, packed=packed).items():
-            texts[prefix + part] = text
+        with named(f"mask {name!r}") if name else nullcontext():
+            for part, array in _arrays_of(saved, packed=packed).items():
+                arrays[prefix + part] = array
+            for part, text in _texts_of(saved, packed=packed).items():
+                texts[prefix + part] = text
     if target.endswith(".safetensors"):
         write = writing.write_safetensors
     elif target.endswith(".npz"):
@@ -321,7 +357,7 @@ def _refuse_bare(name: str, saved: object) -> None:
 def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:
     """Return the arrays of a mask by part, in C order."""
     keep = _checks.as_keep(saved.keep)
-    _checks.as_axes_tokens_last(saved.axes, keep.shape, "lh")
+    axes = _checks.as_axes_tokens_last(saved.axes, keep.shape, "lh")
     arrays: dict[str, NDArray[Any]] = {}
     if packed:
         arrays["bits"] = _bits.pack(keep)
@@ -330,9 +366,11 @@ def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:
         arrays["keep"] = np.ascontiguousarray(keep)
     if saved.lengths is not None:
         arrays["lengths"] = _checks.as_integers("lengths", saved.lengths)
-        choice.check_lengths(arrays["lengths"], keep.shape[-1])
+        choice.check_numbers("lengths", arrays["lengths"], keep.shape, axes)
+        _refuse_beyond(keep, axes, arrays["lengths"])
     if np.any(saved.offset):
         arrays["offset"] = _checks.as_integers("offset", saved.offset)
+        choice.check_numbers("offset", arrays["offset"], keep.shape, axes)
     times = {"born_at": saved.born_at, "evicted_at": saved.evicted_at}
     for name, given in times.items():
         if given is not None:
@@ -341,6 +379,20 @@ def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:
     if {*times} & {*arrays}:
         choice.check_times(arrays.get("born_at"), arrays.get("evicted_at"), keep.shape)
     return arrays
+
+
+def _refuse_beyond(keep: NDArray[np.bool_], axes: str, lengths: NDArray[np.int64]) -> None:
+    """Refuse a kept token that its sequence does not have, where lengths say which they are of."""
+    rows = keep.shape[:-1]
+    if lengths.ndim == 1 and "b" in axes:
+        lengths = lengths.reshape([-1 if letter == "b" else 1 for letter in axes[:-1]])
+    if lengths.ndim not in (0, len(rows)):
+        return
+    lengths = np.broadcast_to(lengths, rows)
+    beyond = keep & (np.arange(keep.shape[-1]) >= lengths[..., None])
+    if beyond.any():
+        *row, token = _checks.first_of(beyond)
+        raise _checks.beyond_length(tuple(row), token, int(lengths[tuple(row)]))
 
 
 def _texts_of(saved: SavedMasks, *, packed: bool) -> dict[str, str]:
@@ -375,72 +427,3 @@ def _as_json(meta: dict[str, Any]) -> str:
             "write lists, and strings."
         )
     return text
-
-
-def _census(
-    chosen: Chosen, pool: BlockPool, *, evicted: bool, most: int, progress: Progress | None
-) -> Census:
-    mask, shape = chosen.mask, chosen.mask.shape
-    axes = _checks.as_axes(chosen.axes, shape, pool.shared_axes)
-    said: dict[str, Any] = {"lengths": chosen.lengths, "offset": chosen.offset}
-    rows_last = axes[-1] == "t" and not (mask.values.fortran and len(shape) > 1)
-    if not (rows_last and mask.values.streams):
-        keep = _arrays.read(mask, most, progress)
-        if evicted:
-            _turn_round(keep, chosen.tokens_of_rows(axes, pool.shared_axes), axes.index("t"))
-        return take_census(keep, pool, axes=chosen.axes, **said)
-    tokens = chosen.tokens_of_rows(axes, pool.shared_axes) if evicted else None
-    read = _arrays.row_reader(mask, evicted=tokens, progress=progress)
-    # An axis of one row that shares blocks changes nothing, but would keep its tables open.
-    kept = [i for i, c in enumerate(axes) if shape[i] != 1 or c not in pool.shared_axes]
-    axes, shape = "".join(axes[i] for i in kept), tuple(shape[i] for i in kept)
-    if 0 in shape:
-        _arrays.check_size(mask.where, shape, most)  # no bytes: any number of rows is there
-    _check_open(mask.where, axes, shape, pool, most)
-    if shape[-1] > occupancy.PIECE and mask.num_rows and not {*axes} & {*pool.shared_axes}:
-        return _census_of_long_rows(read, axes, shape, pool, **said)
-    return take_census_of_rows(read, shape, axes, pool, **said)
-
-
-def _census_of_long_rows(
-    read: Callable[[int], NDArray[np.uint8]],
-    axes: str,
-    shape: tuple[int, ...],
-    pool: BlockPool,
-    **said: Any,  # noqa: ANN401  # lengths and offset
-) -> Census:
-    """Count rows that are a table each, one at a time, without a second copy of its bits."""
-    nothing = _layout.arrange(np.broadcast_to(np.False_, shape), axes, pool, **said)
-    rows = math.prod(shape[:-1])
-    lengths, offsets = _layout.of_each_table(nothing)
-    censuses = []
-    for row in range(rows):
-        bits = read(1)[0]
-        with _arrays.named(f"row {row}"):
-            census = take_census_packed(
-                bits, shape[-1], pool, lengths=lengths[row], offset=int(offsets[row])
-            )
-        censuses.append(census)
-    return merge(censuses)
-
-
-def _check_open(where: str, axes: str, shape: tuple[int, ...], pool: BlockPool, most: int) -> None:
-    """Refuse tables that keep more bits open at once than fit."""
-    first = next((i for i, c in enumerate(axes) if c in pool.shared_axes), len(axes) - 1)
-    inner = [shape[i] for i in range(first, len(axes) - 1) if axes[i] not in pool.shared_axes]
-    needed = math.prod(inner) * -(-shape[-1] // 8)
-    if needed > most:
-        raise ValueError(
-            f"{where} must have tables whose bits fit into max_bytes={most}; got {needed} bytes of "
-            f"them open at once, for axes {axes!r} of shape {shape}; write the axes that share "
-            "blocks last but 't', or a larger max_bytes."
-        )
-
-
-def _turn_round(evicted: NDArray[np.bool_], tokens: NDArray[np.int64], axis: int) -> None:
-    """Make a keep-mask of its opposite, in place; tokens that are not there are not kept."""
-    np.logical_not(evicted, out=evicted)
-    size = evicted.shape[axis]
-    if (tokens < size).any():
-        positions = np.arange(size).reshape([-1 if i == axis else 1 for i in range(evicted.ndim)])
-        evicted &= positions < np.expand_dims(tokens, axis)

@@ -38,6 +38,7 @@ from kvreclaim import (
 )
 from kvreclaim.__main__ import main
 from kvreclaim._cli import console, inputs, padding, parser
+from kvreclaim._formats import opening, reading
 from kvreclaim.comparison import Comparison
 from kvreclaim.signature import Signature
 
@@ -641,6 +642,13 @@ def noted(called: object) -> str:
     )
 
 
+def noted_of_eviction(called: object, word: str) -> str:
+    return (
+        f"kvreclaim: note: {called}: True was read as evicted, as --polarity says, though the file "
+        f"calls it {word!r}; leave --polarity out, in a call of its own, if True means kept\n"
+    )
+
+
 def both(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> list[str]:
     assert main([str(argument) for argument in arguments]) == status
     return list(capsys.readouterr())
@@ -716,9 +724,10 @@ def test_a_file_that_names_no_array_is_a_name(
         with (tmp_path / quiet).open("wb") as opened:
             np.save(opened, KEPT)
         assert err_of(tmp_path / quiet) == ""
-    with (tmp_path / "dead.npy").open("wb") as opened:
-        np.savez(opened, live=KEPT)
-    assert err_of(tmp_path / "dead.npy") == ""
+    (tmp_path / "dead.json").write_text("[0, 1]")
+    assert err_of(tmp_path / "dead.json") == noted(tmp_path / "dead.json")
+    np.savez(tmp_path / "evict_mask.npz", mask=KEPT)
+    assert err_of(tmp_path / "evict_mask.npz") == noted(tmp_path / "evict_mask.npz:mask")
 
 
 def test_a_file_that_says_keep_gets_no_note_for_its_own_name(
@@ -728,7 +737,8 @@ def test_a_file_that_says_keep_gets_no_note_for_its_own_name(
     for packed in (True, False):
         save_masks(path, KEPT, axes="t", packed=packed)
         run(capsys, "report", path)
-    np.savez(path, mask=KEPT, arr=KEPT, arr_0b=KEPT)
+    masks: dict[str, Any] = {"kept": KEPT, "head/live": KEPT, "Survivors_1": KEPT}
+    np.savez(path, **masks)
     run(capsys, "report", path)
     (tmp_path / "dead.json").write_text('{"num_tokens": 4, "kept": [1]}')
     run(capsys, "report", tmp_path / "dead.json")
@@ -762,8 +772,42 @@ def test_every_command_notes_each_name_once(
     assert out == run(capsys, *arguments, "--polarity", "keep")
     assert written == [each.read_bytes() for each in tmp_path.glob("out*")]
     run(capsys, *arguments, "--array", "kept")
-    turned = run(capsys, *arguments, "--polarity", "evict")
+    turned, err = both(capsys, *arguments, "--polarity", "evict")
     assert written != [each.read_bytes() for each in tmp_path.glob("out*")] or turned != out
+    assert err == "".join(noted_of_eviction(f"{path}:{name}", "bits") for name in masks)
+
+
+@pytest.mark.parametrize(
+    ("file", "word"), {"a.npz": "keep", "b.npz": "bits", "c.json": "keep", "d.npz": ""}.items()
+)
+def test_what_a_file_calls_kept_gets_a_note_where_options_say_evicted(
+    file: str, word: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / file
+    if file == "c.json":
+        path.write_text('{"keep": [1, 0, 0]}')
+    elif file == "d.npz":
+        np.savez(path, mask=KEPT)
+    else:
+        save_masks(path, KEPT, axes="t", packed=word == "bits")
+    for command in ("report", "compare", "map"):
+        _, err = both(capsys, command, path, path, "--polarity", "evict")
+        assert err == (noted_of_eviction(path, word) if word else "")
+        run(capsys, command, path, "--polarity", "keep")
+
+
+def test_what_a_file_lists_as_kept_is_never_turned_round(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mask, lists = tmp_path / "dead.npy", tmp_path / "a.json"
+    np.save(mask, KEPT)
+    lists.write_text('{"num_tokens": 8, "kept": [1]}')
+    for command in ("report", "compare", "map"):
+        message = refused(capsys, command, mask, lists, "--polarity", "evict")
+        assert message == (
+            f"kvreclaim: {lists}: polarity must be 'keep' for what a file lists as 'kept'; got "
+            "'evict'; leave it out, in a call of its own.\n"
+        )
 
 
 def test_a_note_names_the_file_and_not_the_label(
@@ -951,8 +995,9 @@ def test_whatever_the_options_padding_gets_one_note(
     keep = padded([20, 12], 20)
     masks = {"a": keep, "b": padded([20, 20], 20)}
     if "evict" in options:
-        masks = {name: ~each for name, each in masks.items()}
-    save_masks(path, {name: SavedMasks(each, None, "bht", {}) for name, each in masks.items()})
+        np.savez(path, a=~masks["a"], b=~masks["b"], axes="bht")
+    else:
+        save_masks(path, {name: SavedMasks(each, None, "bht", {}) for name, each in masks.items()})
     arguments = ("--block-size", 4, *options.format(out=tmp_path / "out").split())
     out, err = both(capsys, "report", path, path, *arguments)
     assert err == untold(f"{path}:a", "8 tokens of b=1 (2 whole blocks of 4)", 20)
@@ -1196,8 +1241,24 @@ def test_too_little_memory_is_said_in_one_line(
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(inputs, "census_of_file", exhausted)
+    monkeypatch.setattr(reading, "count", exhausted)
     assert "not enough memory" in refused(capsys, "report", masks)
+
+
+@pytest.mark.parametrize(
+    "command", ["report {}", "report {} --by b", "compare {}", "map {}", "convert {} {target}"]
+)
+def test_how_often_a_file_is_opened_does_not_depend_on_its_masks(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, opened = tmp_path / "m.npz", []
+    for count in (2, 9):
+        masks = {f"{i}": SavedMasks(padded([20, 12], 20), None, "bht", {}) for i in range(count)}
+        save_masks(path, masks)
+        with mock.patch.object(opening, "_arrays_of", wraps=opening._arrays_of) as open_:
+            both(capsys, *command.format(path, target=tmp_path / "out.npz").split())
+        opened.append(open_.call_count)
+    assert opened[0] == opened[1] <= 3  # to list its masks, for them, for what ends them
 
 
 def test_names_cannot_write_to_the_terminal(
@@ -1518,6 +1579,7 @@ def test_all_runtimes_in_one_table(admits: bool, capsys: pytest.CaptureFixture[s
     [
         ("vllm_v9", "NAME must be all or one of vllm"),
         ("sglang:page_size", "KEY=VALUE must name a keyword of sglang"),
+        ("vllm:block_size=1,block_size=2", "must name each keyword once; got 'block_size' twice"),
     ],
 )
 def test_a_runtime_that_is_none(
@@ -1527,6 +1589,14 @@ def test_a_runtime_that_is_none(
         main(["report", str(DEMO), "--runtime", runtime])
     assert stopped.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "map"])
+def test_an_output_without_a_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, str(DEMO), "-o", ""])
+    assert stopped.value.code == 2
+    assert "must name a file; got ''; write such as figures.csv" in capsys.readouterr().err
 
 
 def test_a_runtime_refuses_keywords_that_it_does_not_have(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
 import io
 import json
@@ -38,6 +39,7 @@ from kvreclaim import (
     load_masks,
     mask_names,
     occupancy,
+    open_masks,
     save_masks,
     take_census,
 )
@@ -115,9 +117,9 @@ def test_a_file_of_our_own_is_counted_as_its_mask(
     tmp_path_factory: Tmp, case: Case, data: st.DataObject
 ) -> None:
     saved = saved_of(case)
-    evicted = data.draw(st.booleans(), "evicted")
+    evicted, axis = data.draw(st.booleans(), "evicted"), case.said["axes"].index("t")
     if evicted:
-        saved = saved._replace(keep=~saved.keep)
+        saved = saved._replace(keep=~saved.keep & ~np.moveaxis(beyond(case), axis, -1))
     path = tmp_path_factory.mktemp("masks") / data.draw(st.sampled_from(suffixes()))
     save_masks(path, {"one": saved, "some/two": saved}, packed=data.draw(st.booleans(), "packed"))
     polarity: Literal["keep", "evict"] = "evict" if evicted else "keep"
@@ -288,11 +290,11 @@ FORMS = {
     "json of booleans": Form("a.json", b"\xef\xbb\xbf \r\n" + json.dumps(KEEP.tolist()).encode()),
     "json of positions": Form("a.json", of_json(axes="ht", num_tokens=10, kept=KEPT), "ht"),
     "json of runs": Form("a.json", of_json(axes="ht", num_tokens=10, runs=RUNS), "ht"),
-    "json of a mask": Form("a.json", of_json(axes="ht", keep=KEEP.tolist(), more=1), "ht"),
+    "json of a mask": Form("a.json", of_json(axes="ht", keep=KEEP.tolist(), meta={}), "ht"),
     "json of a name": Form("a.json", of_json(m={"keep": KEEP.tolist()}, o=[0, 1]), array="m"),
     "json lines": Form("a.jsonl", b"[1,1,0,0,0,0,0,1,1,0]\r\n\r\n[0,0,0,1,0,0,0,0,0,1]\r\n"),
     "json lines of positions": Form(
-        "a", b"".join(of_json(num_tokens=10, kept=row, text="\n[") + b"\n" for row in KEPT)
+        "a", b"".join(of_json(num_tokens=10, kept=row, meta="\n[") + b"\n" for row in KEPT)
     ),
     "json lines of runs": Form(
         "a", b"".join(of_json(axes="t", num_tokens=10, runs=row) + b"\n" for row in RUNS), "bt"
@@ -359,12 +361,21 @@ def test_every_format_gives_the_same_mask(tmp_path: Path, form: Form) -> None:
 
     axes = form.axes or "ht"
     assert load_masks(path, array=form.array, axes=axes).axes == axes
-    np.testing.assert_array_equal(load_masks(path, array=form.array, polarity="evict").keep, ~KEEP)
     for pool in (BlockPool(2), BlockPool(3, shared_axes="")):
         census = census_of_file(path, pool, array=form.array, axes=axes)
         assert census == take_census(KEEP, pool, axes=axes)
-        census = census_of_file(path, pool, array=form.array, axes=axes, polarity="evict")
-        assert census == take_census(~KEEP, pool, axes=axes)
+    if isinstance(form.make, bytes) and any(word in form.make for word in (b'"kept"', b'"runs"')):
+        for read in (load_masks, functools.partial(census_of_file, pool=2, axes=axes)):
+            with pytest.raises(
+                ValueError, match="polarity must be 'keep' for what a file lists as"
+            ):
+                read(path, polarity="evict")
+    else:
+        turned = load_masks(path, array=form.array, polarity="evict").keep
+        np.testing.assert_array_equal(turned, ~KEEP)
+        for pool in (BlockPool(2), BlockPool(3, shared_axes="")):
+            census = census_of_file(path, pool, array=form.array, axes=axes, polarity="evict")
+            assert census == take_census(~KEEP, pool, axes=axes)
     with pytest.raises(ValueError, match=r"max_bytes=19"):
         load_masks(path, array=form.array, max_bytes=19)
 
@@ -408,8 +419,9 @@ def test_rows_of_different_lengths(tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved.keep, keep)
         np.testing.assert_array_equal(saved.lengths, [4, 3])
         assert census_of_file(path, 2, axes="bt").num_tokens == 7
-        turned = load_masks(path, axes="bt", polarity="evict").keep
-        np.testing.assert_array_equal(turned, [[0, 1, 0, 1], [0, 0, 1, 0]])
+        if name not in ("a.jsonl", "c.json"):  # lists of what is kept
+            turned = load_masks(path, axes="bt", polarity="evict").keep
+            np.testing.assert_array_equal(turned, [[0, 1, 0, 1], [0, 0, 1, 0]])
 
 
 def test_what_json_says_of_its_mask(tmp_path: Path) -> None:
@@ -468,6 +480,66 @@ def test_what_a_dict_of_torch_says_of_its_mask(tmp_path: Path) -> None:
     np.testing.assert_array_equal(saved.lengths, [9, 10])
 
 
+# --- Several masks of one file ---
+
+
+def test_a_file_that_is_open_gives_each_of_its_masks(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    masks: dict[str, Any] = {f"{i}": np.arange(64) % (i + 2) == 0 for i in range(5)}
+    np.savez(path, **masks)
+    with open_masks(path) as held:
+        assert repr(held) == f"<open {str(path)!r}: 5 masks>"
+        assert mask_names(held) == tuple(masks)
+        for name, keep in [*masks.items(), *masks.items()]:
+            np.testing.assert_array_equal(load_masks(held, array=name).keep, keep)
+            assert census_of_file(held, 4, array=name) == take_census(keep, 4)
+        with open_masks(held) as again:
+            assert again is held
+        assert mask_names(held) == tuple(masks)
+    assert repr(held) == f"<closed {str(path)!r}: 5 masks>"
+    for call in (mask_names, load_masks, functools.partial(census_of_file, pool=4)):
+        with pytest.raises(ValueError, match=r"path must be a file that is open; got .*masks\.npz"):
+            call(held)
+
+
+def test_a_file_that_is_open_is_opened_once(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    np.savez(path, a=KEEP, b=KEEP)
+    with (
+        mock.patch.object(zipfile, "ZipFile", wraps=zipfile.ZipFile) as opened,
+        open_masks(path) as held,
+    ):
+        for name in mask_names(held):
+            census_of_file(held, 4, axes="ht", array=name)
+            load_masks(held, array=name)
+    assert opened.call_count == 1
+
+
+def test_damage_names_the_mask_that_has_it_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    with path.open("wb") as file:
+        np.savez(file, a=KEEP, b=KEEP)
+    content = bytearray(path.read_bytes())
+    content[content.rindex(KEEP.tobytes())] ^= 1
+    path.write_bytes(content)
+    with open_masks(path) as held:
+        np.testing.assert_array_equal(load_masks(held, array="a").keep, KEEP)
+        with pytest.raises(ValueError, match="array 'b' must be whole; got one that is damaged"):
+            load_masks(held, array="b")
+    with open_masks(path) as held, pytest.raises(ValueError, match="array 'b' must be whole"):
+        census_of_file(held, 4, axes="ht", array="b")
+
+
+def test_a_file_that_changes_while_it_is_open_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    np.savez(path, a=KEEP, b=KEEP)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(open_masks(path))
+        path.write_bytes(path.read_bytes() + b" ")
+        with pytest.raises(ValueError, match="must stay as it is while it is read"):
+            stack.close()
+
+
 # --- Round trips ---
 
 NAMES = st.one_of(st.just(""), st.text("ab/.é ", min_size=1, max_size=6)).filter(
@@ -495,6 +567,8 @@ def saved_masks(draw: st.DrawFn) -> SavedMasks:
     if draw(st.booleans()):
         keep = np.asfortranarray(keep)[..., ::-1]
     lengths = rng.integers(0, shape[-1] + 1, shape[:-1]) if draw(st.booleans()) else None
+    if lengths is not None:
+        keep &= np.arange(shape[-1]) < lengths[..., None]
     offset = rng.integers(0, 5, shape[:-1]) if draw(st.booleans()) else 0
     times: tuple[NDArray[Any] | None, ...] = (None, None)
     if draw(st.booleans()):
@@ -664,13 +738,9 @@ BESIDE: dict[str, tuple[str, bytes | Callable[[Path], object]]] = {
         of_names(**{"evicted/lengths": [4, 3], "evicted": ~PADDED, "axes": "bt", "lengths": 0}),
     ),
     "json": ("a.json", of_json(lengths=[4, 3], evicted=ROWS, axes="bt", offset=None)),
-    "json of positions": (
+    "json of an object": (
         "a.json",
-        of_json(
-            evicted={"num_tokens": 4, "kept": [[1, 3], [2, 3]], "axes": None},
-            axes="bt",
-            lengths=[4, 3],
-        ),
+        of_json(evicted={"keep": ROWS, "axes": None}, axes="bt", lengths=[4, 3]),
     ),
     "json of its own": (
         "a.json",
@@ -756,6 +826,13 @@ def test_what_stands_beside_a_plain_array_holds_for_it(
     for said in ({"axes": "ht"}, {"lengths": [4, 2]}):
         with pytest.raises(ValueError, match=f"{next(iter(said))} must be those that the file"):
             load_masks(path, **said)
+
+
+def test_positions_take_what_stands_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    rows = {"num_tokens": 4, "kept": [[0, 2], [0, 1]], "axes": None}
+    path.write_bytes(of_json(m=rows, axes="bt", lengths=[4, 3]))
+    assert census_of_file(path, 2) == take_census(PADDED, 2, axes="bt", lengths=[4, 3])
 
 
 def test_every_plain_array_takes_what_stands_beside_it(tmp_path: Path) -> None:
@@ -1194,6 +1271,32 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         of_json(num_tokens=2, kept=[0], runs=[[0, 1]]),
         r"one of 'kept', 'runs' and 'keep'; got .*'kept', 'num_tokens', 'runs'",
     ),
+    "positions kept, and positions evicted": (
+        "a.json",
+        of_json(num_tokens=2, kept=[0], evicted=[1]),
+        "no other keys than num_tokens, kept, axes, .*, meta; got 'evicted'; write what only you",
+    ),
+    "a mask, and how many tokens": (
+        "a.json",
+        of_json(num_tokens=2, keep=[0]),
+        "no other keys than keep, axes, .*; got 'num_tokens'",
+    ),
+    "a key that is misspelt": ("a.json", of_json(keep=[0], length=1), "got 'length'"),
+    "what True means": (
+        "a.json",
+        of_json(m={"keep": [0], "polarity": "evict"}),
+        "mask 'm' must have no other keys .*; got 'polarity'",
+    ),
+    "what True means for all": (
+        "a.json",
+        of_json(m={"keep": [0]}, polarity="evict"),
+        "mask 'polarity' must be a list",
+    ),
+    "lines of other keys": (
+        "a.jsonl",
+        of_json(num_tokens=2, kept=[0]) + b"\n" + of_json(num_tokens=2, kept=[0], offsets=1),
+        "line 2 must have no other keys .*; got 'offsets'",
+    ),
     "positions without num_tokens": ("a.json", of_json(kept=[0]), "num_tokens beside 'kept'"),
     "num_tokens of text": ("a.json", of_json(num_tokens="9", kept=[0]), "num_tokens must be"),
     "num_tokens of a boolean": ("a.json", of_json(num_tokens=True, kept=[0]), "num_tokens must be"),
@@ -1589,6 +1692,32 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
         ({"keep": [0.5]}, TypeError, "keep must be True and False"),
         ({"lengths": [1.5]}, TypeError, "lengths must be integers"),
         ({"lengths": 3}, ValueError, "lengths must be from 0 to 2"),
+        ({"lengths": [2, 2]}, ValueError, r"lengths must have axes .* of shape \(\); got .*\(2,\)"),
+        (
+            {"keep": [[1, 0], [0, 1]], "axes": "bt", "lengths": [1, 1]},
+            ValueError,
+            "False beyond the lengths; got True at token 1 of sequence 1, which has 1 token",
+        ),
+        (
+            {"keep": np.ones((2, 3, 4), bool), "axes": "bht", "lengths": [4, 3]},
+            ValueError,
+            r"got True at token 3 of sequence \(1, 0\)",
+        ),
+        (
+            {"keep": {"m": SavedMasks(KEEP, np.array([10, 9]), "ht", {})}},
+            ValueError,
+            "mask 'm': keep must be False beyond .*; got True at token 9 of sequence 1",
+        ),
+        (
+            {"keep": SavedMasks(KEEP, None, "ht", {}, np.array([0, 1, 2]))},
+            ValueError,
+            r"offset must have axes other than tokens, here of shape \(2,\); got shape \(3,\)",
+        ),
+        (
+            {"keep": SavedMasks(KEEP, None, "ht", {}, -1)},
+            ValueError,
+            "offset must be at least 0; got -1; write the slots",
+        ),
         ({"meta": {"a": object()}}, TypeError, "meta must be what JSON can hold; got .*object"),
         ({"meta": {"a": float("nan")}}, ValueError, "meta must be what JSON can hold"),
         ({"meta": {"a": (1, 2)}}, ValueError, "meta must be what JSON gives back unchanged"),

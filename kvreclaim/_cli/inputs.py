@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kvreclaim._cli import console
 from kvreclaim._cli.overview import Counted
-from kvreclaim._formats import choice, opening
+from kvreclaim._formats import choice, reading
+from kvreclaim._formats.choice import Chosen, OpenMasks
 from kvreclaim.census import take_censuses
 from kvreclaim.comparison import Comparison, unique
-from kvreclaim.files import MAX_BYTES, SavedMasks, census_of_file, load_masks, mask_names
+from kvreclaim.files import MAX_BYTES, SavedMasks, load_chosen, open_masks
 from kvreclaim.pool import BlockPool
 from kvreclaim.reports import Report
 
 _DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
 _MOST_OFFERED: Final = 3  # masks, where one is refused
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
-_OF_EVICTION: Final = re.compile(  # as words of a name: no letter on either side
-    r"(?<![^\W\d_])"
-    r"(dead|gone|evict(ed|ions?)?|drop(ped)?|discard(ed)?|(delet|eras|prun|remov)ed?)"
-    r"(?![^\W\d_])",
+_WORD: Final = r"(?<![^\W\d_])({})(?![^\W\d_])"  # of a name: no letter on either side
+_OF_EVICTION: Final = re.compile(
+    _WORD.format("dead|gone|evict(ed|ions?)?|drop(ped)?|discard(ed)?|(delet|eras|prun|remov)ed?"),
     re.IGNORECASE,
 )
+_OF_KEEPING: Final = re.compile(
+    _WORD.format("keep|kept|live|alive|retain(ed)?|surviv(ed?|ors?|ing)"), re.IGNORECASE
+)
 _TIME_OF_EVICTION: Final = "evicted_at"  # of each token, no mask
-_WITHOUT_NAMES: Final = (".npy", ".txt", ".csv")  # files in which an array has none
-_NAMED_BY_NUMPY: Final = re.compile(r"arr_\d+")  # where its caller gave savez none
 
 _Item = TypeVar("_Item")
 
@@ -50,6 +50,10 @@ class SavedMask(NamedTuple):
     path: Path
     array: str  # its name in the file
     called: str  # in messages: its file, and its name there
+    kept_as: str = ""  # the word of its file for it, where that says that True is kept
+
+
+_Named: TypeAlias = tuple[str, SavedMask]
 
 
 def masks_in(
@@ -72,19 +76,15 @@ def masks_and_reports_in(
 
 
 def _masks(name: str, path: Path, options: argparse.Namespace) -> list[tuple[str, SavedMask]]:
-    arrays = _arrays_in(path, options.array)
-    called = {array: f"{name}:{array}" if array else name for array in arrays}
-    return [(called[array], SavedMask(path, array, called[array])) for array in arrays]
-
-
-def _arrays_in(path: Path, asked: Sequence[str] | None) -> Sequence[str]:
-    """Return the names of the masks that were asked for, or of all."""
-    if asked is None:
-        return mask_names(path)
-    if "keep" not in asked:
-        return asked
-    names = mask_names(path)
-    return [choice.meant(names, array) for array in asked]
+    """Return the masks of a file that were asked for, or all."""
+    with open_masks(path) as held:
+        asked = options.array or held.masks
+        arrays = [choice.meant(held.masks, array) for array in asked]
+        called = [f"{name}:{array}" if array else name for array in arrays]
+        return [
+            (label, SavedMask(path, array, label, choice.word_of_kept(held, array)))
+            for array, label in zip(arrays, called, strict=True)
+        ]
 
 
 def _saved_reports(name: str, path: Path, called: str) -> list[tuple[str, SavedReport]]:
@@ -130,8 +130,18 @@ def _labelled(found: Sequence[tuple[str, _Item]], options: argparse.Namespace) -
 
 
 def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -> list[str]:
-    """Return a note for each mask whose name says eviction, where nobody said what True means."""
-    if options.polarity is not None:
+    """Return a note for each mask of which a name says the opposite of how it was read.
+
+    Where the options say what True means, that is only what was meant for other files.
+    """
+    if options.polarity == "evict":
+        turned = {mask.called: mask.kept_as for mask in masks if mask.kept_as}
+        return [
+            f"note: {called}: True was read as evicted, as --polarity says, though the file calls "
+            f"it {word!r}; leave --polarity out, in a call of its own, if True means kept"
+            for called, word in turned.items()
+        ]
+    if options.polarity == "keep":
         return []
     doubtful = dict.fromkeys(mask.called for mask in masks if _says_eviction(mask))
     return [
@@ -142,16 +152,46 @@ def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -
 
 
 def _says_eviction(mask: SavedMask) -> bool:
-    name, path = mask.array, mask.path
-    if _NAMED_BY_NUMPY.fullmatch(name) or (not name and path.suffix.lower() in _WITHOUT_NAMES):
-        name = path.stem
-    if name.rpartition("/")[2] == _TIME_OF_EVICTION:
+    """Return whether a mask is called after eviction; or its file, where nothing says keep."""
+    names = [mask.array]
+    if not (mask.kept_as or _OF_KEEPING.search(mask.array)):
+        names.append(mask.path.stem)
+    if any(name.rpartition("/")[2] == _TIME_OF_EVICTION for name in names):
         return False
-    return _OF_EVICTION.search(name) is not None
+    return any(_OF_EVICTION.search(name) for name in names)
 
 
-def _polarity(options: argparse.Namespace) -> Literal["keep", "evict"]:
-    return "evict" if options.polarity == "evict" else "keep"
+def by_file(masks: Iterable[_Named]) -> Iterator[tuple[Path, list[_Named]]]:
+    """Yield each file and its masks, with their names, so that it is opened once for all."""
+    for path, group in itertools.groupby(masks, key=lambda named: named[1].path):
+        yield path, list(group)
+
+
+def choose(held: OpenMasks, mask: SavedMask, options: argparse.Namespace) -> Chosen:
+    """Return a mask of an open file, of which nothing is read yet, with what the options say."""
+    return choice.choose(
+        held,
+        mask.array,
+        axes=options.axes,
+        lengths=options.lengths,
+        offset=options.offset,
+        most=MAX_BYTES,
+    )
+
+
+def load(
+    held: OpenMasks,
+    mask: SavedMask,
+    options: argparse.Namespace,
+    progress: Callable[[int, int], None] | None = None,
+) -> SavedMasks:
+    """Return a mask of an open file with what file and options say of it."""
+    return load_chosen(
+        choose(held, mask, options),
+        evicted=options.polarity == "evict",
+        most=MAX_BYTES,
+        progress=progress,
+    )
 
 
 def count(
@@ -160,40 +200,47 @@ def count(
     """Count each mask under each pool, in a stream; with ``by``, each index of its letters."""
     counted: dict[str, dict[str, Counted]] = {}
     with console.Progress() as progress:
-        for number, (name, mask) in enumerate(masks.items()):
-            steps = (
-                progress.part(number * len(pools) + i, len(masks) * len(pools), name)
-                for i in range(len(pools))
-            )
-            with named(name, mask, options):
-                if options.by:
-                    counted[name] = _count_by(name, mask, pools[0], options, next(steps))
-                    continue
-                censuses = [
-                    census_of_file(
-                        mask.path,
-                        pool,
-                        array=mask.array,
-                        axes=options.axes,
-                        lengths=options.lengths,
-                        offset=options.offset,
-                        polarity=_polarity(options),
-                        progress=step,
-                    )
-                    for pool, step in zip(pools, steps, strict=True)
-                ]
-                counted[name] = {name: Counted(_axes_of(mask, options), censuses)}
+        for path, of_file in by_file(masks.items()):
+            with open_masks(path) as held:
+                for name, mask in of_file:
+                    before = len(counted) * len(pools)
+                    steps = [
+                        progress.part(before + i, len(masks) * len(pools), name)
+                        for i in range(len(pools))
+                    ]
+                    with named(name, mask, options):
+                        if options.by:
+                            saved = load(held, mask, options, steps[0])
+                            counted[name] = _count_by(name, saved, pools[0], options)
+                        else:
+                            counted[name] = {name: _count(held, mask, pools, options, steps)}
     return counted
 
 
-def _count_by(
-    name: str,
+def _count(
+    held: OpenMasks,
     mask: SavedMask,
-    pool: BlockPool,
+    pools: Sequence[BlockPool],
     options: argparse.Namespace,
-    progress: Callable[[int, int], None],
+    steps: Sequence[Callable[[int, int], None]],
+) -> Counted:
+    censuses = []
+    for pool, step in zip(pools, steps, strict=True):
+        chosen = choose(held, mask, options)
+        census = reading.count(
+            chosen,
+            pool,
+            evicted=options.polarity == "evict",
+            most=MAX_BYTES,
+            progress=step,
+        )
+        censuses.append(census)
+    return Counted(chosen.axes, censuses)
+
+
+def _count_by(
+    name: str, saved: SavedMasks, pool: BlockPool, options: argparse.Namespace
 ) -> dict[str, Counted]:
-    saved = load(mask, options, progress)
     if saved.axes is None:
         raise ValueError(
             "axes must name the axes of the mask, so that by can tell them apart; got none; write "
@@ -221,42 +268,6 @@ def _count_by(
 
 
 @contextmanager
-def opened(mask: SavedMask, options: argparse.Namespace) -> Iterator[choice.Chosen]:
-    """Open a mask, of which nothing but what is said of it is read, with what the options say."""
-    with opening.arrays_of(mask.path, MAX_BYTES) as (where, arrays):
-        yield choice.choose(
-            where,
-            arrays,
-            mask.array,
-            axes=options.axes,
-            lengths=options.lengths,
-            offset=options.offset,
-            most=MAX_BYTES,
-        )
-
-
-def _axes_of(mask: SavedMask, options: argparse.Namespace) -> str | None:
-    """Return the axes that the file or the caller names."""
-    with opened(mask, options) as chosen:
-        return chosen.axes
-
-
-def load(
-    mask: SavedMask, options: argparse.Namespace, progress: Callable[[int, int], None] | None = None
-) -> SavedMasks:
-    """Return a mask with what file and options say of it."""
-    saved = load_masks(
-        mask.path,
-        array=mask.array,
-        axes=options.axes,
-        lengths=options.lengths,
-        polarity=_polarity(options),
-        progress=progress,
-    )
-    return saved._replace(offset=options.offset) if np.any(options.offset) else saved
-
-
-@contextmanager
 def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[None]:
     """Put the mask's name in front of what is wrong with it, unless it names its file.
 
@@ -267,7 +278,7 @@ def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[N
     except (TypeError, ValueError) as error:
         text = str(error)
         if options.polarity != "evict":
-            text = choice.also_polarity(text, "--polarity evict")
+            text = reading.also_polarity(text, "--polarity evict")
         others = [] if options.array else _other_masks(mask, options)
         if others:
             asked = " ".join(f"--array {shlex.quote(other)}" for other in others)
@@ -278,15 +289,16 @@ def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[N
 
 def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:
     """Return what asks for the first masks of a file, where this array of it looks like none."""
+    likely: list[str] = []
     try:
-        with opening.arrays_of(mask.path, MAX_BYTES) as (_, arrays):
-            likely = choice.likely_masks(
-                arrays,
-                axes=options.axes,
-                lengths=options.lengths,
-                offset=options.offset,
-                most=MAX_BYTES,
-            )
+        with open_masks(mask.path) as held:
+            for name, part in held.masks.items():
+                with suppress(TypeError, ValueError):
+                    choose(held, mask._replace(array=name), options)
+                    if choice.begins_as_mask(part):
+                        if name == mask.array:
+                            return []
+                        likely.append(choice.asked_as(held.masks, name))
     except (OSError, TypeError, ValueError):  # what is wrong with the file is said already
         return []
-    return [] if mask.array in likely else list(likely.values())[:_MOST_OFFERED]
+    return likely[:_MOST_OFFERED]

@@ -7,6 +7,7 @@ always shorter than the axis, and what is counted as evicted was never there.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from kvreclaim import occupancy
 from kvreclaim._cli import console
-from kvreclaim._cli.inputs import SavedMask, opened
-from kvreclaim._formats import arrays as _arrays
+from kvreclaim._cli.inputs import SavedMask, by_file, choose
+from kvreclaim._formats import reading
 from kvreclaim._formats.choice import Chosen
-from kvreclaim.files import MAX_BYTES
+from kvreclaim.files import MAX_BYTES, open_masks
 
 _TOKENS: Final = np.array(  # up to the last bit that is set, of each byte
     [0, *(9 - (byte & -byte).bit_length() for byte in range(1, 256))]
@@ -43,16 +44,20 @@ def notes_on_padding(
     """Return a note for each mask whose sequences end in dead blocks and that has no lengths."""
     if options.lengths is not None:
         return []
+    distinct = {mask.called: mask for mask in masks}
     notes = []
-    distinct = list(dict.fromkeys(masks))
+    done = itertools.count()
+    # The figures are there: a note must not take them away.
+    anything = suppress(MemoryError, OSError, TypeError, ValueError)
     with console.Progress() as progress:
-        for number, mask in enumerate(distinct):
-            step = progress.part(number, len(distinct), mask.called)
-            # The figures are there: a note must not take them away.
-            with suppress(MemoryError, OSError, TypeError, ValueError):
-                end = _dead_end(mask, block_size, options, step)
-                if end is not None:
-                    notes.append(_note(mask.called, block_size, end))
+        for path, of_file in by_file(distinct.items()):
+            with anything, open_masks(path) as held:
+                for called, mask in of_file:
+                    step = progress.part(next(done), len(distinct), called)
+                    with anything:
+                        end = _dead_end(choose(held, mask, options), block_size, options, step)
+                        if end is not None:
+                            notes.append(_note(called, block_size, end))
     return notes
 
 
@@ -69,20 +74,19 @@ def _note(called: str, block_size: int, end: _DeadEnd) -> str:
 
 
 def _dead_end(
-    mask: SavedMask,
+    chosen: Chosen,
     block_size: int,
     options: argparse.Namespace,
     progress: Callable[[int, int], None],
 ) -> _DeadEnd | None:
-    with opened(mask, options) as chosen:
-        axes, shape = chosen.axes, chosen.mask.shape
-        if axes is None or "b" not in axes or chosen.lengths is not None:
-            return None
-        sequences, tokens = shape[axes.index("b")], shape[axes.index("t")]
-        offset = np.asarray(chosen.offset)
-        if sequences <= 1 or not math.prod(shape) or offset.ndim > 1:
-            return None
-        live = _live_tokens(chosen, axes, evicted=options.polarity == "evict", progress=progress)
+    axes, shape = chosen.axes, chosen.mask.shape
+    if axes is None or "b" not in axes or chosen.lengths is not None:
+        return None
+    sequences, tokens = shape[axes.index("b")], shape[axes.index("t")]
+    offset = np.asarray(chosen.offset)
+    if sequences <= 1 or not math.prod(shape) or offset.ndim > 1:
+        return None
+    live = _live_tokens(chosen, axes, evicted=options.polarity == "evict", progress=progress)
     whole = (tokens + offset) // block_size - -(-(live + offset) // block_size)
     ends = np.flatnonzero(whole > 0)
     if not len(ends):
@@ -99,16 +103,15 @@ def _live_tokens(
     rows = [size for size, letter in zip(shape, axes, strict=True) if letter != "t"]
     sequence = axes.replace("t", "").index("b")
     live = np.zeros(rows[sequence], np.int64)
-    streams = mask.values.streams and not (mask.values.fortran and len(shape) > 1)
-    if not (streams and axes[-1] == "t"):
-        keep = np.moveaxis(_arrays.read(mask, MAX_BYTES, progress), axes.index("t"), -1)
+    if not mask.comes_in_rows(axes):
+        keep = np.moveaxis(reading.read(mask, MAX_BYTES, progress), axes.index("t"), -1)
         keep = np.moveaxis(keep, sequence, 0)
         for index, rows_of in enumerate(keep):
             any_row = (~rows_of if evicted else rows_of).any(axis=tuple(range(rows_of.ndim - 1)))
             live[index] = int(np.flatnonzero(any_row)[-1]) + 1 if any_row.any() else 0
         return live
     turned = chosen.tokens_of_rows(axes, "") if evicted else None
-    read = _arrays.row_reader(mask, evicted=turned, progress=progress)
+    read = reading.row_reader(mask, evicted=turned, progress=progress)
     step = max(1, occupancy.PIECE // shape[-1])
     count = math.prod(rows)
     for start in range(0, count, step):

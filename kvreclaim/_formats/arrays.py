@@ -10,12 +10,12 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim import _bits, _checks, occupancy
+from kvreclaim import _checks, occupancy
 
 PARTS: Final = (
     "keep",
@@ -33,9 +33,6 @@ PARTS: Final = (
 
 BESIDE: Final = ("axes", "lengths", "offset", "born_at", "evicted_at")
 """Parts that hold for every plain array beside them which has none of its own."""
-
-Progress: TypeAlias = Callable[[int, int], object]
-"""Called with the values of a mask that are read, and all there are."""
 
 _LONGEST_TEXT: Final = 1 << 22  # bytes
 _TIMES: Final = {"born_at": "evicted_at", "evicted_at": "born_at"}  # each is nothing by itself
@@ -59,6 +56,7 @@ class Array(NamedTuple):
     where: str  # file and name, for messages
     open: Callable[[], Values]
     shared: bool = False  # whether it is said of every array beside it, of which some may not fit
+    kept_as: str = ""  # the word of the file for it, where that says that what is listed is kept
 
 
 class Mask(NamedTuple):
@@ -68,11 +66,17 @@ class Mask(NamedTuple):
     shape: tuple[int, ...]
     values: Values
     packed: Literal["big", "little"] | None = None
+    kept_as: str = ""
 
     @property
     def num_rows(self) -> int:
         """How many rows of tokens it has."""
         return math.prod(self.shape[:-1])
+
+    def comes_in_rows(self, axes: str) -> bool:
+        """Return whether its rows of tokens can be taken one after another."""
+        in_order = not (self.values.fortran and len(self.shape) > 1)
+        return self.values.streams and in_order and axes[-1] == "t"
 
 
 def known(where: str, value: object) -> Array:
@@ -116,6 +120,12 @@ def _of(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[[], NDArray
 def last_of(name: str) -> str:
     """Return what an array is called in its folder."""
     return name.rpartition("/")[2]
+
+
+def word_of_kept(name: str) -> str:
+    """Return what an array is called, where that says that True is kept, as `save_masks` writes."""
+    word = last_of(name)
+    return word if word in ("keep", "bits") else ""
 
 
 def beside(
@@ -177,7 +187,7 @@ def mask_of(part: Mapping[str, Array]) -> Mask:
                 f"{where}: keep must have a token axis; got a single value; write such as "
                 "[True, False]."
             )
-        return Mask(where, values.shape, values)
+        return Mask(where, values.shape, values, kept_as=part["keep"].kept_as)
     where = part["bits"].where
     if "keep" in part:
         raise ValueError(
@@ -202,7 +212,8 @@ def mask_of(part: Mapping[str, Array]) -> Mask:
             f"{values.dtype.name} of shape {values.shape} for {num_tokens} tokens; write it anew."
         )
     shape = (*values.shape[:-1], num_tokens)
-    return Mask(where, shape, values, "little" if order == "little" else "big")
+    packed: Literal["big", "little"] = "little" if order == "little" else "big"
+    return Mask(where, shape, values, packed, part["bits"].kept_as)
 
 
 def _refuse_other_kinds(where: str, values: Values) -> None:
@@ -258,112 +269,3 @@ def integers(array: Array, most: int = 1 << 20) -> NDArray[Any]:
     numbers = values.take(count)
     numbers = numbers.astype(numbers.dtype.newbyteorder("="))  # a copy: take gives it for a moment
     return numbers.reshape(values.shape, order="F" if values.fortran else "C")
-
-
-def read(mask: Mask, most: int, progress: Progress | None = None) -> NDArray[np.bool_]:
-    """Return the whole mask, of at most `most` tokens."""
-    check_size(mask.where, mask.shape, most)
-    keep = np.empty(math.prod(mask.shape), np.bool_)
-    take = _Reader(mask, progress)
-    if mask.packed is None:
-        for start in range(0, len(keep), occupancy.PIECE):
-            stop = min(start + occupancy.PIECE, len(keep))
-            keep[start:stop] = take.tokens(stop - start)
-        return keep.reshape(mask.shape, order="F" if mask.values.fortran else "C")
-    rows, tokens = keep.reshape(mask.num_rows, mask.shape[-1]), mask.shape[-1]
-    if mask.values.fortran and len(rows) > 1:
-        bits = take.values(math.prod(mask.values.shape)).reshape(mask.values.shape, order="F")
-        bits = take.checked(bits.reshape(len(rows), -1), tokens)
-        return _bits.unpack(bits, tokens).reshape(mask.shape)
-    step = max(1, occupancy.PIECE // max(tokens, 1))
-    for start in range(0, len(rows), step):
-        some = rows[start : start + step]
-        some[...] = _bits.unpack(take.rows(len(some)), tokens)
-    return keep.reshape(mask.shape)
-
-
-def row_reader(
-    mask: Mask, *, evicted: NDArray[np.int64] | None, progress: Progress | None
-) -> Callable[[int], NDArray[np.uint8]]:
-    """Return a function that gives the packed bits of the next n rows of a mask in C order.
-
-    With `evicted`, which holds the tokens of each row, True means evicted in the file. The bits
-    may not outlive the next call.
-    """
-    return _Reader(mask, progress, evicted).rows
-
-
-class _Reader:
-    """Takes the values of a mask in order, checks them, and counts how far it has come."""
-
-    def __init__(
-        self, mask: Mask, progress: Progress | None, evicted: NDArray[np.int64] | None = None
-    ) -> None:
-        self._mask, self._progress, self._evicted = mask, progress, evicted
-        self._done, self._row = 0, 0
-
-    def values(self, count: int) -> NDArray[Any]:
-        """Return the next values as they are."""
-        values = self._mask.values.take(count)
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, math.prod(self._mask.values.shape))
-        return values
-
-    def tokens(self, count: int) -> NDArray[np.bool_]:
-        """Return the next values as booleans."""
-        values = self.values(count)
-        if not count:
-            return np.zeros(0, np.bool_)
-        # A byte other than 0 and 1 is no boolean either: a file that is damaged may hold one.
-        numbers = values.view(np.uint8) if values.dtype.kind == "b" else values
-        if int(numbers.max()) > 1 or int(numbers.min()) < 0:
-            self._refuse(numbers)
-        return numbers.view(np.bool_) if numbers.itemsize == 1 else numbers.astype(np.bool_)
-
-    def _refuse(self, numbers: NDArray[Any]) -> None:
-        first = int(((numbers != 0) & (numbers != 1)).argmax())
-        values, mask = self._mask.values, self._mask
-        at = np.unravel_index(
-            self._done - len(numbers) + first, values.shape, order="F" if values.fortran else "C"
-        )
-        index = int(at[0]) if len(at) == 1 else tuple(map(int, at))
-        raise ValueError(
-            f"{mask.where} must be True and False, or integers that are all 0 and 1; got "
-            f"{values.dtype.name} {int(numbers[first])} at index {index}; write keep != 0 if every "
-            "other value means kept, kvreclaim.masks.from_indices(...) if these are positions, "
-            "kvreclaim.masks.from_packed(...) if these are packed bits."
-        )
-
-    def checked(self, bits: NDArray[np.uint8], tokens: int) -> NDArray[np.uint8]:
-        """Return packed bits in big order, none of them set beyond the tokens."""
-        with named(self._mask.where):
-            _checks.as_bits(bits, tokens, self._mask.packed)
-        return _bits.reverse(bits) if self._mask.packed == "little" else bits
-
-    def rows(self, count: int) -> NDArray[np.uint8]:
-        """Return the packed bits of the next rows."""
-        tokens = self._mask.shape[-1]
-        step = max(occupancy.PIECE // 8 * 8, 8)
-        if count != 1 or tokens <= step:
-            bits = self._bits(count, 0, tokens)
-        else:
-            bits = np.empty((1, -(-tokens // 8)), np.uint8)
-            for start in range(0, tokens, step):
-                stop = min(start + step, tokens)
-                bits[:, start // 8 : -(-stop // 8)] = self._bits(1, start, stop)
-        self._row += count
-        return bits
-
-    def _bits(self, rows: int, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return the bits of the next tokens of the next rows: of several, all their tokens."""
-        if self._mask.packed is None:
-            tokens = self.tokens(rows * (stop - start))
-            bits = _bits.pack(tokens.reshape(rows, stop - start))
-        else:
-            width = -(-stop // 8) - start // 8
-            bits = self.checked(self.values(rows * width).reshape(rows, width), stop - start)
-        if self._evicted is not None:
-            lengths = self._evicted.flat[self._row : self._row + rows]
-            bits = ~bits & _bits.first_bits(lengths - start, bits.shape[-1])
-        return bits

@@ -6,7 +6,6 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +17,19 @@ from kvreclaim._formats.arrays import Array, Mask
 
 _MOST_LISTED: Final = 20
 _FEW: Final = 1 << 16  # values
-_POLARITY: Final = "polarity='evict'"
+
+
+class OpenMasks:
+    """The masks of a file that is open, not read yet."""
+
+    def __init__(self, where: str, masks: Mapping[str, Mapping[str, Array]]) -> None:
+        self.where = where  # what messages call the file
+        self.masks = masks  # the parts of each, by name
+        self.closed = False
+
+    def __repr__(self) -> str:
+        """Return the file, and how many masks it has."""
+        return f"<{'closed' if self.closed else 'open'} {self.where!r}: {len(self.masks)} masks>"
 
 
 class Chosen(NamedTuple):
@@ -135,14 +146,19 @@ def meant(names: Iterable[str], array: str) -> str:
     return "" if array == "keep" and "keep" not in bare and "" in bare else array
 
 
-def _asked_as(names: Iterable[str], name: str) -> str:
+def word_of_kept(masks: OpenMasks, array: str) -> str:
+    """Return the word of a file for a mask, where that says that what is True is kept."""
+    part = masks.masks.get(array, masks.masks.get(f"/{array}", {}))
+    return next((part[form].kept_as for form in ("keep", "bits") if form in part), "")
+
+
+def asked_as(names: Iterable[str], name: str) -> str:
     """Return what asks for a mask of a file."""
     return "keep" if not name and not meant(names, "keep") else name
 
 
 def choose(
-    where: str,
-    arrays: Mapping[str, Array],
+    masks: OpenMasks,
     array: str | None,
     *,
     axes: str | None,
@@ -151,18 +167,7 @@ def choose(
     most: int,
 ) -> Chosen:
     """Choose a mask, check what it declares, and put together what is said of it."""
-    part = _named(where, masks_in(arrays), array)
-    return _chosen(part, axes=axes, lengths=lengths, offset=offset, most=most)
-
-
-def _chosen(
-    part: Mapping[str, Array],
-    *,
-    axes: str | None,
-    lengths: ArrayLike | None,
-    offset: ArrayLike,
-    most: int,
-) -> Chosen:
+    part = _named(masks, array)
     mask = _arrays.mask_of(part)
     with _arrays.named(mask.where):
         letters = _one_of("axes", part, axes, lambda here: _axes_in(here, mask.shape))
@@ -201,22 +206,41 @@ def _numbers_in(
     """Return numbers of sequences; those said of several arrays must fit this one's shape."""
     numbers = _checks.as_integers(name, _arrays.integers(array, most))
     if array.shared:
-        one_each = "b" in axes and numbers.ndim == 1  # sequence
-        rows = [
-            size
-            for size, letter in zip(shape, axes, strict=True)
-            if letter == "b" or (letter != "t" and not one_each)
-        ]
-        left = iter(rows)
-        if not all(any(size in (1, full) for full in left) for size in numbers.shape):
-            raise ValueError(
-                f"{name} must fit every array that it stands beside, in axes other than tokens, "
-                f"here of shape {tuple(rows)}; got shape {numbers.shape}; write the {name} of "
-                "this one as well, or each array to a file of its own."
-            )
-        if name == "lengths":
-            check_lengths(numbers, shape[axes.index("t")])
+        fits = "fit every array that it stands beside, in"
+        hint = f"write the {name} of this one as well, or each array to a file of its own"
+        check_numbers(name, numbers, shape, axes, fits=fits, hint=hint)
     return numbers
+
+
+def check_numbers(
+    name: str,
+    numbers: NDArray[np.int64],
+    shape: tuple[int, ...],
+    axes: str,
+    *,
+    fits: str = "have",
+    hint: str = "write one axis for each that a number is told for",
+) -> None:
+    """Refuse numbers of sequences that a mask of this shape has under no pool."""
+    one_each = "b" in axes and numbers.ndim == 1  # sequence
+    rows = [
+        size
+        for size, letter in zip(shape, axes, strict=True)
+        if letter == "b" or (letter != "t" and not one_each)
+    ]
+    left = iter(rows)
+    if not all(any(size in (1, full) for full in left) for size in numbers.shape):
+        raise ValueError(
+            f"{name} must {fits} axes other than tokens, here of shape {tuple(rows)}; got shape "
+            f"{numbers.shape}; {hint}."
+        )
+    if name == "lengths":
+        check_lengths(numbers, shape[axes.index("t")])
+    elif numbers.min(initial=0) < 0:
+        raise ValueError(
+            f"{name} must be at least 0; got {numbers.min()}; write the slots of the first block "
+            "before token 0."
+        )
 
 
 def check_lengths(lengths: NDArray[np.int64] | None, tokens: int) -> None:
@@ -232,31 +256,32 @@ def check_lengths(lengths: NDArray[np.int64] | None, tokens: int) -> None:
         )
 
 
-def _named(
-    where: str, masks: Mapping[str, dict[str, Array]], array: str | None
-) -> dict[str, Array]:
+def _named(masks: OpenMasks, array: str | None) -> Mapping[str, Array]:
     """Return the parts of the mask of a name; without a name, of the only one."""
-    if array is None and len(masks) == 1:
-        return next(iter(masks.values()))
-    asked = None if array is None else meant(masks, array)
-    for name, part in masks.items():
-        if asked is not None and asked in (name, name.removeprefix("/")):
-            return part
-    names = list(masks)
+    parts = masks.masks
+    if array is None and len(parts) == 1:
+        return next(iter(parts.values()))
+    asked = None if array is None else meant(parts, array)
+    for name in (asked, f"/{asked}"):
+        if name is not None and name in parts:
+            return parts[name]
+    names = list(parts)
     if not names:
-        raise ValueError(f"{where} must hold a mask; got none; save with kvreclaim.save_masks.")
+        raise ValueError(
+            f"{masks.where} must hold a mask; got none; save with kvreclaim.save_masks."
+        )
     listed = ", ".join(map(repr, names[:_MOST_LISTED]))
     if len(names) > _MOST_LISTED:
         listed += f" and {len(names) - _MOST_LISTED} more"
-    hint = next((name for name, part in masks.items() if _begins_as_mask(part)), names[0])
-    hint = _asked_as(masks, hint)
+    hint = next((name for name, part in parts.items() if begins_as_mask(part)), names[0])
     raise ValueError(
-        f"array must name one of the {len(names)} masks in {where} ({listed}); got "
-        f"{'none' if array is None else repr(array)}; write such as array={hint!r}."
+        f"array must name one of the {len(names)} masks in {masks.where} ({listed}); got "
+        f"{'none' if array is None else repr(array)}; write such as "
+        f"array={asked_as(parts, hint)!r}."
     )
 
 
-def _begins_as_mask(part: Mapping[str, Array]) -> bool:
+def begins_as_mask(part: Mapping[str, Array]) -> bool:
     """Return whether an array declares that it is a mask, and its first values are 0 and 1."""
     try:
         mask = _arrays.mask_of(part)
@@ -266,37 +291,6 @@ def _begins_as_mask(part: Mapping[str, Array]) -> bool:
         return not len(some) or (int(some.min()) >= 0 and int(some.max()) <= 1)
     except Exception:  # noqa: BLE001  # whatever is wrong with it, it is not one to offer
         return False
-
-
-def likely_masks(
-    arrays: Mapping[str, Array],
-    *,
-    axes: str | None,
-    lengths: ArrayLike | None,
-    offset: ArrayLike,
-    most: int,
-) -> dict[str, str]:
-    """Return the masks that fit what is said of them: by name, what asks for each.
-
-    Of what they hold, only the first values are read.
-    """
-    masks = masks_in(arrays)
-    likely = {}
-    for name, part in masks.items():
-        with suppress(TypeError, ValueError):
-            _chosen(part, axes=axes, lengths=lengths, offset=offset, most=most)
-            if _begins_as_mask(part):
-                likely[name] = _asked_as(masks, name)
-    return likely
-
-
-def also_polarity(text: str, spelled: str = _POLARITY) -> str:
-    """Add, to what is wrong with a mask that is True in its padding, that True may mean evicted."""
-    if _checks.BEYOND_LENGTHS not in text:
-        return text
-    if _POLARITY in text:
-        return text.replace(_POLARITY, spelled)
-    return f"{text.removesuffix('.')}, or {spelled} if True means evicted."
 
 
 def _one_of(

@@ -11,13 +11,15 @@ import functools
 import math
 import re
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim._formats.arrays import Array, Values
+from kvreclaim._formats.arrays import Array, Values, word_of_kept
 
 MAGIC: Final = b"\x93NUMPY"
 
@@ -60,7 +62,8 @@ def arrays_in_npz(where: str, archive: zipfile.ZipFile, size: int) -> dict[str, 
             )
         member = f"{where}, array {name!r}"
         open_ = functools.partial(_open_member, member, archive, info, size - info.header_offset)
-        arrays[name] = _array(member, open_, info.file_size)
+        array = _array(member, open_, info.file_size)
+        arrays[name] = array._replace(kept_as=word_of_kept(name))
     if not arrays:
         raise ValueError(
             f"{where} must hold a mask; got an archive that is empty, or has no arrays "
@@ -89,7 +92,7 @@ def _open_member(
         )
     try:
         return archive.open(info)
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{where} must begin as its archive says; got one that is damaged "
             f"({type(error).__name__}); write it anew."
@@ -100,8 +103,19 @@ def _array(where: str, open_: Callable[[], IO[bytes]], size: int) -> Array:
     return Array(where, lambda: _values(where, open_(), size))
 
 
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(
+            f"{where} must be whole; got one that is damaged ({error}); write it anew."
+        ) from None
+
+
 def _values(where: str, stream: IO[bytes], size: int) -> Values:
-    shape, dtype, fortran, start = _header(where, stream)
+    with _damage(where):
+        shape, dtype, fortran, start = _header(where, stream)
     declared = math.prod(shape) * dtype.itemsize
     if declared != size - start:
         raise ValueError(
@@ -117,7 +131,8 @@ def _values(where: str, stream: IO[bytes], size: int) -> Values:
         some = buffer[:count]
         left = some.view(np.uint8).data
         while len(left):
-            got = stream.readinto(left)  # type: ignore[attr-defined]  # each of ours has it
+            with _damage(where):
+                got = stream.readinto(left)  # type: ignore[attr-defined]  # each of ours has it
             if not got:
                 raise ValueError(
                     f"{where} must hold the {declared} bytes that its header declares; got "

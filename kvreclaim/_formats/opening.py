@@ -1,4 +1,4 @@
-"""Open what a path names and tell, from its first bytes, what it holds."""
+"""Open what a path names, once for all its masks; its first bytes tell what it holds."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import os
 import stat
 import sys
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from kvreclaim._formats import libraries, npy
+from kvreclaim._formats import npy, parquet, tensors, zarr
 from kvreclaim._formats import text as _text
 from kvreclaim._formats.arrays import Array
+from kvreclaim._formats.choice import OpenMasks, masks_in
 
-Source: TypeAlias = str | os.PathLike[str] | BinaryIO
-"""A path, ``"-"`` for standard input, or a binary file that can seek."""
+_File: TypeAlias = str | os.PathLike[str] | BinaryIO
+Source: TypeAlias = _File | OpenMasks
+"""A path, ``"-"`` for standard input, a binary file that can seek, or what `open_masks` yields."""
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _PICKLE: Final = b"\x80"
@@ -30,11 +31,30 @@ _READ: Final = "a .npy, .npz, .json, .jsonl, .csv, .txt, .safetensors, .pt, .par
 
 
 @contextmanager
-def arrays_of(source: Source, most: int) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Open a file and yield what messages call it, and its arrays, by the names of our own format.
+def masks_of(source: Source, most: int) -> Iterator[OpenMasks]:
+    """Open a file and yield its masks, not read yet; those of an open one are yielded as they are.
 
     What cannot be read in a stream is read whole, if it is at most `most` bytes.
     """
+    if isinstance(source, OpenMasks):
+        if source.closed:
+            raise ValueError(
+                f"path must be a file that is open; got the masks of {source.where}, which is "
+                "closed; write the call inside of its with block."
+            )
+        yield source
+        return
+    with _arrays_of(source, most) as (where, arrays):
+        masks = OpenMasks(where, masks_in(arrays))
+        try:
+            yield masks
+        finally:
+            masks.closed = True
+
+
+@contextmanager
+def _arrays_of(source: _File, most: int) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Open a file and yield what messages call it, and its arrays by the names of our format."""
     if _is_folder(source):
         where = os.fspath(source)  # type: ignore[arg-type]  # a folder has a path
         yield where, _in_folder(where, most)
@@ -47,23 +67,15 @@ def arrays_of(source: Source, most: int) -> Iterator[tuple[str, dict[str, Array]
         if first[:4] not in _ZIP:
             yield where, _arrays(where, file, first, size, most)
             return
-        with _damage(
-            where, Exception
-        ):  # the directory at the end: what is wrong there raises anything
+        try:
             archive = zipfile.ZipFile(file)
-        with archive, _damage(where, zipfile.BadZipFile, zlib.error, EOFError):
+        except Exception as error:  # noqa: BLE001  # what is wrong at its end raises anything
+            raise ValueError(
+                f"{where} must be a whole .npz archive, or .pt; got one that is damaged ({error}); "
+                "write it anew."
+            ) from None
+        with archive:
             yield where, _in_zip(where, file, archive, size, most)
-
-
-@contextmanager
-def _damage(where: str, *kinds: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except kinds as error:
-        raise ValueError(
-            f"{where} must be a whole .npz archive, or .pt; got one that is damaged ({error}); "
-            "write it anew."
-        ) from None
 
 
 def standard_input(most: int) -> BinaryIO:
@@ -78,7 +90,7 @@ def standard_input(most: int) -> BinaryIO:
 
 
 @contextmanager
-def _opened(source: Source, most: int) -> Iterator[tuple[str, BinaryIO]]:
+def _opened(source: _File, most: int) -> Iterator[tuple[str, BinaryIO]]:
     if source == "-":
         yield "standard input", standard_input(most)
         return
@@ -112,14 +124,14 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _is_folder(source: Source) -> bool:
+def _is_folder(source: _File) -> bool:
     return isinstance(source, str | os.PathLike) and Path(source).is_dir()
 
 
 def _in_folder(where: str, most: int) -> dict[str, Array]:
     if not any(Path(where, name).is_file() for name in _ZARR):
         raise ValueError(f"{where} must be {_READ}; got a folder; write the path of a file.")
-    return libraries.arrays_in_zarr(where, most)
+    return zarr.arrays_in_zarr(where, most)
 
 
 def _in_zip(
@@ -127,7 +139,7 @@ def _in_zip(
 ) -> dict[str, Array]:
     if any(name.endswith("data.pkl") for name in archive.namelist()):
         _check_present(where, size, most)
-        return libraries.arrays_in_torch(where, file, archive, size, most)
+        return tensors.arrays_in_torch(where, file, archive, size, most)
     return npy.arrays_in_npz(where, archive, size)
 
 
@@ -136,10 +148,10 @@ def _arrays(where: str, file: BinaryIO, first: bytes, size: int, most: int) -> d
         return npy.arrays_in_npy(where, file, size)
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if where.endswith(".safetensors") or (first[8:9] == b"{" and first[4:8] == bytes(4)):
-        read = libraries.arrays_in_safetensors
+        read = tensors.arrays_in_safetensors
     elif first.startswith(_PARQUET):
         _check_present(where, size, most)
-        return libraries.arrays_in_parquet(where, file, most)
+        return parquet.arrays_in_parquet(where, file, most)
     elif text[:1] in (b"[", b"{"):
         read = _text.arrays_in_json
         if where.endswith(_JSON_LINES):

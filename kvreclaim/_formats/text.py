@@ -9,7 +9,7 @@ or ``keep`` (nested 0 and 1); it may hold ``axes``, ``lengths``, ``offset``, ``b
 ``evicted_at`` and ``meta``, and an object of such objects, or lists, holds masks by name; what of
 these stands beside them holds for each that does not say it itself. In JSON lines each
 line is one sequence, of its own ``num_tokens``: they make one mask, padded, with lengths, whose
-first axis is ``b``. Other keys are ignored.
+first axis is ``b``. Any other key is refused: it may say what would change the figures.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from kvreclaim._formats.arrays import (
     made,
     mask_of,
     named,
-    read,
     text,
 )
+from kvreclaim._formats.reading import read
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SEPARATORS: Final = b", ;\t"
@@ -137,7 +137,8 @@ def arrays_in_json_lines(where: str, data: bytes) -> dict[str, Array]:
             )
     lengths = np.array([mask.shape[-1] for mask in opened], np.int64)
     shape = (len(opened), *outer, int(lengths.max()))
-    arrays = {"keep": made(where, shape, np.dtype(np.bool_), lambda: _padded(opened, shape))}
+    keep = made(where, shape, np.dtype(np.bool_), lambda: _padded(opened, shape))
+    arrays = {"keep": keep._replace(kept_as=max(mask.kept_as for mask in opened))}
     if axes[0] is not None:
         arrays["axes"] = known(where, f"b{axes[0]}")
     if (lengths < shape[-1]).any():
@@ -206,6 +207,7 @@ def _mask(where: str, document: object) -> dict[str, Array]:
             f"'keep'; got {sorted(found) if found else _checks.shown(document)!r:.200}; write such "
             'as {"axes": "ht", "num_tokens": 8, "kept": [[0, 7], [3]]}.'
         )
+    _refuse_other_keys(where, forms[0], found)
     parts = {
         part: known(f"{where}, {part!r}", found[part])
         for part in BESIDE
@@ -214,8 +216,21 @@ def _mask(where: str, document: object) -> dict[str, Array]:
     if "meta" in found:
         parts["meta"] = known(f"{where}, 'meta'", json.dumps(found["meta"]))
     if forms == ["keep"]:
-        return parts | {"keep": known(f"{where}, 'keep'", found["keep"])}
-    return parts | {"keep": _from_rows(where, forms[0], found)}
+        keep = known(f"{where}, 'keep'", found["keep"])
+    else:
+        keep = _from_rows(where, forms[0], found)
+    return parts | {"keep": keep._replace(kept_as=forms[0])}
+
+
+def _refuse_other_keys(where: str, form: str, found: Mapping[str, Any]) -> None:
+    """Refuse a key that nothing reads: a name misspelt, or what is meant otherwise."""
+    keys = (form, *BESIDE, "meta") if form == "keep" else ("num_tokens", form, *BESIDE, "meta")
+    other = next((key for key in found if key not in keys), None)
+    if other is not None:
+        raise ValueError(
+            f"{where} must have no other keys than {', '.join(keys)}; got {other!r:.80}; write "
+            "what only you read into 'meta', and leave out the rest."
+        )
 
 
 def _from_rows(where: str, form: str, found: Mapping[str, Any]) -> Array:

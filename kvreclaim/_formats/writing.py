@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvreclaim._formats.libraries import NOTE, imported
+from kvreclaim._formats.libraries import imported
+from kvreclaim._formats.tensors import NOTE
 
 _LARGE: Final = 1 << 31  # bytes from which on a member of an archive needs 64 bits for its size
 _SHORT: Final = ("num_tokens", "lengths", "offset")

@@ -37,7 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 from kvreclaim import _bits, _checks
 from kvreclaim._formats import choice, opening, reading, writing
 from kvreclaim._formats.arrays import named
-from kvreclaim._formats.choice import Chosen, OpenMasks
+from kvreclaim._formats.choice import Chosen
+from kvreclaim._formats.grouping import OpenMasks
 from kvreclaim._formats.opening import Source, standard_input
 from kvreclaim._formats.reading import Progress
 from kvreclaim.census import Census

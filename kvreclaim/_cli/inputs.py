@@ -13,8 +13,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kvreclaim._cli import console
 from kvreclaim._cli.overview import Counted
-from kvreclaim._formats import choice, reading
-from kvreclaim._formats.choice import Chosen, OpenMasks
+from kvreclaim._formats import choice, grouping, reading
+from kvreclaim._formats.choice import Chosen
+from kvreclaim._formats.grouping import OpenMasks
 from kvreclaim.census import take_censuses
 from kvreclaim.comparison import Comparison, unique
 from kvreclaim.files import MAX_BYTES, SavedMasks, load_chosen, open_masks
@@ -79,10 +80,10 @@ def _masks(name: str, path: Path, options: argparse.Namespace) -> list[tuple[str
     """Return the masks of a file that were asked for, or all."""
     with open_masks(path) as held:
         asked = options.array or held.masks
-        arrays = [choice.meant(held.masks, array) for array in asked]
+        arrays = [grouping.meant(held.masks, array) for array in asked]
         called = [f"{name}:{array}" if array else name for array in arrays]
         return [
-            (label, SavedMask(path, array, label, choice.word_of_kept(held, array)))
+            (label, SavedMask(path, array, label, grouping.word_of_kept(held, array)))
             for array, label in zip(arrays, called, strict=True)
         ]
 
@@ -295,10 +296,10 @@ def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:
             for name, part in held.masks.items():
                 with suppress(TypeError, ValueError):
                     choose(held, mask._replace(array=name), options)
-                    if choice.begins_as_mask(part):
+                    if grouping.begins_as_mask(part):
                         if name == mask.array:
                             return []
-                        likely.append(choice.asked_as(held.masks, name))
+                        likely.append(grouping.asked_as(held.masks, name))
     except (OSError, TypeError, ValueError):  # what is wrong with the file is said already
         return []
     return likely[:_MOST_OFFERED]

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, TypeAlias
 from kvreclaim._formats import npy, parquet, tensors, zarr
 from kvreclaim._formats import text as _text
 from kvreclaim._formats.arrays import Array
-from kvreclaim._formats.choice import OpenMasks, masks_in
+from kvreclaim._formats.grouping import OpenMasks, masks_in
 
 _File: TypeAlias = str | os.PathLike[str] | BinaryIO
 Source: TypeAlias = _File | OpenMasks

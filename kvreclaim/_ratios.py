@@ -30,6 +30,11 @@ def share(part: int, whole: int) -> float:
     return part / whole if whole else math.nan
 
 
+def comparable(figure: float) -> float | None:
+    """Return by what records compare a figure, so that an undefined one equals its copy."""
+    return None if math.isnan(figure) else figure
+
+
 def logical_saving(census: Census) -> Ratio:
     """Return evicted entries over entries."""
     return Ratio((census.num_evicted_entries,), (census.num_entries,))
@@ -85,12 +90,13 @@ def moved_tokens_per_block(census: Census) -> Ratio:
 def slots_per_move(census: Census) -> Ratio:
     """Return entries of the blocks that moves empty over moved entries.
 
-    Undefined where no block is emptied, whatever was moved: that is for the caller to say, since
-    one of several sequences may be so.
+    Those blocks stand below as well as above the line, once more: where none is emptied it is
+    undefined, whatever was moved.
     """
+    emptied = census.num_compactable_blocks
     return Ratio(
-        (census.pool.block_size * census.rows_per_table * census.num_compactable_blocks,),
-        (census.num_moved_entries,),
+        (census.pool.block_size * census.rows_per_table * emptied, emptied),
+        (census.num_moved_entries, emptied),
     )
 
 

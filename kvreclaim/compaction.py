@@ -99,7 +99,7 @@ class CompactionCost:
     bytes_read: int | None
     bytes_written: int | None
     seconds: float | None
-    decode_steps: float
+    decode_steps: float = attrs.field(eq=_ratios.comparable)
 
 
 def compaction_cost(census: Census, bytes_per_second: float | None = None) -> CompactionCost:
@@ -180,6 +180,7 @@ def num_moves_for(
     >>> num_moves_for(census, microseconds=10, bytes_per_second=3.35e12)
     32714
     """
+    require_census(census)
     given = tuple(value is not None for value in (num_bytes, microseconds, bytes_per_second))
     if given not in ((True, False, False), (False, True, True)):
         raise ValueError(

@@ -14,7 +14,7 @@ import attrs
 from numpy.typing import ArrayLike
 
 from kvreclaim import _checks, _ratios
-from kvreclaim._ratios import share
+from kvreclaim._ratios import comparable, share
 from kvreclaim.census import Census, as_census, require_census, take_census, usable_blocks
 from kvreclaim.pool import PoolLike
 
@@ -218,7 +218,7 @@ def slots_per_move(
     4.0
     """
     census = as_census(keep_or_census, pool, axes=axes, lengths=lengths, offset=offset)
-    return _ratios.slots_per_move(census).value if census.num_compactable_blocks else math.nan
+    return _ratios.slots_per_move(census).value
 
 
 @attrs.frozen(kw_only=True)
@@ -327,8 +327,8 @@ def capacity_gain(census: Census) -> float:
 class PoolUsage:
     """Held over usable blocks of a pool, `before` and `after` the eviction."""
 
-    before: float
-    after: float
+    before: float = attrs.field(eq=comparable)
+    after: float = attrs.field(eq=comparable)
 
 
 def pool_usage(census: Census) -> PoolUsage:
@@ -411,9 +411,9 @@ class StepSaving:
 
     num_evicted_entries: int
     num_freed_blocks: int
-    logical_saving: float
-    physical_reclaim: float
-    reclaim_efficiency: float
+    logical_saving: float = attrs.field(eq=comparable)
+    physical_reclaim: float = attrs.field(eq=comparable)
+    reclaim_efficiency: float = attrs.field(eq=comparable)
 
 
 def step_saving(

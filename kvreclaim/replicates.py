@@ -253,8 +253,6 @@ def _pooled(name: str, reports: Sequence[Report], confidence: float) -> Summary 
     if name not in _COUNTS:
         return None
     above, below = _counts(name, reports)
-    if name == "slots_per_move" and not any(map(any, above)):
-        above, below = [], []  # undefined, though something may have moved: nothing came free
     found = summarize_ratio(
         above, below, confidence=confidence, binomial=_is_of_events(name, reports)
     )

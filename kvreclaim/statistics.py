@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kvreclaim import _checks
+from kvreclaim._ratios import comparable
 from kvreclaim.census import Census, require_census
 
 _FEW: Final = 10  # events under which a t interval covers far less often than it says
@@ -52,10 +53,10 @@ class Summary:
     0.473 +- 0.025 (sd), 95 % 0.411 to 0.536, n = 3, t
     """
 
-    mean: float
-    sd: float
-    low: float
-    high: float
+    mean: float = attrs.field(eq=comparable)
+    sd: float = attrs.field(eq=comparable)
+    low: float = attrs.field(eq=comparable)
+    high: float = attrs.field(eq=comparable)
     confidence: float
     num_samples: int
     method: str

@@ -44,6 +44,7 @@ from kvreclaim import (
     report,
     savings_breakdown,
     slots_per_move,
+    step_saving,
     take_census,
 )
 
@@ -203,6 +204,33 @@ def test_which_metrics_are_undefined(keep: list[int], undefined: set[str]) -> No
         undefined = undefined | {"effective_tokens_per_block", "effective_rows"}
     values = {metric.__name__: metric(census) for metric in (*OF_MASKS, *OF_CENSUSES)}
     assert {name for name, value in values.items() if math.isnan(value)} == undefined
+
+
+def test_moves_that_free_nothing_have_no_slots_per_move() -> None:
+    pool = BlockPool(4, compactor="pack")
+    still, freeing = take_census([0, 1, 1, 1], pool), take_census([0, 1, 0, 0, 0, 1], pool)
+    assert (still.num_moved_entries, still.num_compactable_blocks) == (3, 0)
+    assert math.isnan(slots_per_move(still))
+    assert (freeing.num_moved_entries, freeing.num_compactable_blocks) == (2, 1)
+    assert slots_per_move(freeing) == 2
+    assert slots_per_move(still + freeing) == 4 / 5
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pool_usage(take_census([], BlockPool(2, total_blocks=0))),
+        step_saving([0, 0], [0, 0], 2),
+        step_saving([1, 0], [1, 0], 2),
+        compaction_cost(take_census([0, 0], 2)),
+    ],
+)
+def test_undefined_figures_equal_their_copies(record: Any) -> None:  # noqa: ANN401  # any record
+    again = pickle.loads(pickle.dumps(record))  # noqa: S301  # written on this line
+    assert again == record
+    assert hash(again) == hash(record)
+    for field in attrs.fields(type(record)):
+        assert attrs.evolve(record, **{field.name: 0.25}) != record, field.name
 
 
 def test_infinite_where_nothing_is_freed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import attrs
@@ -203,6 +204,24 @@ def test_undefined_figures_are_left_out_of_the_mean_only() -> None:
     assert efficiency.each.num_samples == 2
     assert pooled(found, "reclaim_efficiency").num_samples == 4
     assert pooled(found, "reclaim_efficiency").mean == (2 / 16) / (57 / 256)
+
+
+def test_moves_that_free_nothing_count_where_others_free() -> None:
+    pool = BlockPool(4, compactor="pack")
+    still, freeing = report([0, 1, 1, 1], pool), report([0, 1, 0, 0, 0, 1], pool)
+    nothing = summarize_reports([still, still])["slots_per_move"]
+    assert math.isnan(pooled({"": nothing}, "").mean)
+    assert (nothing.each.num_samples, nothing.interval.method) == (0, "none")
+    both = summarize_reports([still, freeing])
+    assert pooled(both, "slots_per_move").mean == 4 / 5
+    assert both["slots_per_move"].each.num_samples == 1
+
+
+def test_undefined_summaries_equal_their_copies() -> None:
+    found = summarize_reports([report([0, 0], 2)])
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301  # written on this line
+    assert again == found
+    assert hash(again["fragmentation"]) == hash(found["fragmentation"])
 
 
 def test_written_out_what_is_undefined_is_none() -> None:

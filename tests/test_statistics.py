@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -58,6 +59,19 @@ def test_mean_sd_and_interval_are_those_of_the_definition(
     assert summary.method == "t"
     assert summary.high - summary.mean == pytest.approx(margin, rel=1e-6, abs=1e-6)
     assert summary.mean - summary.low == pytest.approx(margin, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [summarize([]), summarize([0.5]), summarize([0.5, 0.5]), summarize_ratio([1], [0])],
+)
+def test_an_undefined_summary_equals_its_copies(summary: Summary) -> None:
+    again = pickle.loads(pickle.dumps(summary))  # noqa: S301  # written on this line
+    assert again == summary
+    assert hash(again) == hash(summary)
+    fields = ("mean", "sd", "low", "high", "confidence")
+    others: list[dict[str, Any]] = [{name: 0.25} for name in fields]
+    assert all(attrs.evolve(summary, **other) != summary for other in others)
 
 
 @pytest.mark.parametrize(("freedom", "t"), oracle.T_975.items())

@@ -110,10 +110,7 @@ class Census:
             and 0 <= self.num_pinned_live_entries <= self.num_live_entries
         )
         if not consistent:
-            raise ValueError(
-                "a Census must have counts that add up; got fields that no keep-mask gives; take "
-                "it with take_census, or read what to_dict wrote, unchanged."
-            )
+            raise _impossible()
 
     @property
     def num_blocks(self) -> int:
@@ -216,12 +213,70 @@ class Census:
             for name in names
             if name not in ("pool", "counts", "movable")
         }
-        return cls(
-            pool=BlockPool(**fields["pool"]),
-            counts=tuple(_checks.as_count("counts", count) for count in fields["counts"]),
-            movable=tuple(_checks.as_count("movable", count) for count in fields["movable"]),
+        census = cls(
+            pool=_as_written_pool(fields["pool"]),
+            counts=_as_histogram("counts", fields["counts"]),
+            movable=_as_histogram("movable", fields["movable"]),
             **numbers,
         )
+        if not _is_possible(census):
+            raise _impossible()
+        return census
+
+
+def _impossible() -> ValueError:
+    return ValueError(
+        "a Census must have counts that add up; got fields that no keep-mask gives; take it with "
+        "take_census, or read what to_dict wrote, unchanged."
+    )
+
+
+def _as_written_pool(fields: object) -> BlockPool:
+    names = [field.name for field in attrs.fields(BlockPool)]
+    if not isinstance(fields, Mapping) or set(fields) != set(names):
+        raise ValueError(
+            f"pool must be a dict of the fields of a BlockPool ({', '.join(names)}); got "
+            f"{_checks.shown(fields)}; pass what Census.to_dict returned."
+        )
+    return BlockPool(**fields)
+
+
+def _as_histogram(name: str, values: object) -> tuple[int, ...]:
+    rule, hint = "a number of blocks for each number of live slots", "write a list"
+    items = _checks.as_items(name, values, rule, hint)
+    return tuple(_checks.as_count(name, count) for count in items)
+
+
+def _is_possible(census: Census) -> bool:
+    """Return whether numbers that were read, and not counted, may be those of a keep-mask.
+
+    Every block has a written slot, a freed one no live slot, a live slot at least one live entry:
+    such holds for sums over tables as well. It stands outside of `__attrs_post_init__` since it
+    would take longer than the census of a small mask.
+    """
+    size, rows, compactor = census.pool.block_size, census.rows_per_table, census.pool.compactor
+    held, freed = census.num_held_blocks, census.num_freed_blocks
+    pinned, pinned_live = census.num_pinned_blocks, census.num_pinned_live_tokens
+    live = census.num_live_tokens - pinned_live
+    live_entries = census.num_live_entries - census.num_pinned_live_entries
+    moves = sum(map(operator.mul, census.movable, itertools.count()))
+    return (
+        (rows > 0 or census.num_tables == 0)
+        and (census.num_tables > 0 or census.num_tokens == 0)
+        and freed <= (0 if census.pool.frees == "none" else census.counts[0])
+        and freed <= census.num_tokens - census.num_held_tokens <= freed * size
+        and held <= census.num_held_tokens <= held * size
+        and pinned <= census.num_pinned_tokens <= pinned * size
+        and pinned_live <= census.num_pinned_live_entries <= pinned_live * rows
+        and live <= live_entries <= live * rows
+        and live <= census.num_held_tokens - census.num_pinned_tokens
+        and live_entries <= (census.num_floor_blocks - pinned) * size * rows
+        and all(map(operator.le, census.movable, census.counts))
+        and (compactor != "none" or census.num_packed_blocks == held)
+        and (compactor != "none" or census.num_moved_entries == 0)
+        and (compactor != "evacuate" or sum(census.movable) == census.num_compactable_blocks)
+        and (compactor != "evacuate" or moves * rows == census.num_moved_entries)
+    )
 
 
 def merge(censuses: Iterable[Census]) -> Census:

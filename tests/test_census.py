@@ -338,6 +338,145 @@ def test_counts_that_no_mask_gives_are_refused(changes: dict[str, Any]) -> None:
         Census.from_dict(fields | changes)
 
 
+TWO_ROWS = [
+    [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0],
+    [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+]
+COPIES_NOTHING = BlockPool(4, compactor="none")
+FREES_NOTHING = BlockPool(4, frees="none")
+
+IMPOSSIBLE: dict[str, tuple[list[Any], BlockPool, int, dict[str, Any]]] = {
+    "a table of no rows": ([0] * 4, BlockPool(4), 0, {"rows_per_table": 0, "num_entries": 0}),
+    "tokens of no table": (TWO_ROWS, BlockPool(4), 0, {"num_tables": 0}),
+    "more free than empty": (TWO_ROWS, BlockPool(4), 0, {"counts": [1, 2, 2, 0, 0]}),
+    "one free where none is taken back": (
+        [0] * 8,
+        FREES_NOTHING,
+        0,
+        {"num_freed_blocks": 1, "num_held_tokens": 4, "num_packed_blocks": 1},
+    ),
+    "a free block without a token": (
+        TWO_ROWS,
+        BlockPool(4),
+        5,
+        {"num_tokens": 16, "num_held_tokens": 16, "num_entries": 32},
+    ),
+    "free blocks overfull": (TWO_ROWS, BlockPool(4), 0, {"num_tokens": 19, "num_entries": 38}),
+    "a held block without a token": (
+        [0] * 4,
+        FREES_NOTHING,
+        0,
+        {"counts": [5, 0, 0, 0, 0], "num_packed_blocks": 5},
+    ),
+    "held blocks overfull": (
+        TWO_ROWS,
+        COPIES_NOTHING,
+        0,
+        {"counts": [2, 0, 2, 0, 0], "num_packed_blocks": 2},
+    ),
+    "a pinned block without a token": (
+        TWO_ROWS,
+        BlockPool(4),
+        0,
+        {"num_floor_blocks": 2, "num_pinned_blocks": 1},
+    ),
+    "a pinned token without a block": (TWO_ROWS, BlockPool(4), 0, {"num_pinned_tokens": 1}),
+    "fewer pinned entries than slots": (
+        TWO_ROWS,
+        BlockPool(4),
+        5,
+        {"num_pinned_live_entries": 1},
+    ),
+    "pinned entries without a slot": (
+        TWO_ROWS,
+        BlockPool(4),
+        0,
+        {"num_pinned_live_entries": 1},
+    ),
+    "fewer entries than slots": (TWO_ROWS, BlockPool(4), 0, {"num_live_entries": 0}),
+    "more entries than rows hold": (TWO_ROWS, BlockPool(4), 0, {"counts": [3, 1, 1, 0, 0]}),
+    "more live than held": ([1, 1, 1, 1, 0, 0, 0], BlockPool(4), 0, {"num_held_tokens": 3}),
+    "more live than held behind the pinned": (
+        [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0],
+        BlockPool(4),
+        4,
+        {"num_held_tokens": 7},
+    ),
+    "no packed block behind the pinned": (
+        [1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0],
+        BlockPool(4),
+        4,
+        {"num_floor_blocks": 1},
+    ),
+    "more moved blocks than come free": (
+        [1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0],
+        BlockPool(4),
+        0,
+        {"num_packed_blocks": 3},
+    ),
+    "more entries than packed blocks hold": (
+        TWO_ROWS,
+        BlockPool(4),
+        0,
+        {"num_live_entries": 9},
+    ),
+    "moved blocks that are not there": (TWO_ROWS, BlockPool(4), 0, {"counts": [3, 0, 2, 0, 0]}),
+    "blocks packed without a move": (TWO_ROWS, BlockPool(4), 0, {"num_packed_blocks": 1}),
+    "moves of other rows": (
+        TWO_ROWS,
+        BlockPool(4),
+        0,
+        {"rows_per_table": 3, "num_entries": 54},
+    ),
+    "blocks packed without a compactor": (TWO_ROWS, COPIES_NOTHING, 0, {"num_packed_blocks": 1}),
+    "moves without a compactor": (TWO_ROWS, COPIES_NOTHING, 0, {"num_moved_entries": 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("keep", "pool", "pinned", "changes"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE)
+)
+def test_what_no_table_can_hold_is_refused(
+    keep: list[Any], pool: BlockPool, pinned: int, changes: dict[str, Any]
+) -> None:
+    """Each change breaks one rule only, by one."""
+    axes = "ht" if isinstance(keep[0], list) else "t"
+    fields = take_census(keep, pool, axes=axes, pinned=pinned).to_dict()
+    assert Census.from_dict(fields).to_dict() == fields
+    with pytest.raises(ValueError, match="a Census must have counts that add up; got fields that"):
+        Census.from_dict(fields | changes)
+
+
+@pytest.mark.parametrize("pool", ONE_OF_EACH_COMPACTOR)
+def test_what_was_counted_is_read_back(pool: BlockPool) -> None:
+    pool = pool.replace(shared_axes="h")
+    censuses = [
+        take_census(TWO_ROWS, pool, axes="ht", pinned=pinned, offset=offset)
+        for pinned in range(19)
+        for offset in range(4)
+    ]
+    for census in (*censuses, merge(censuses), Census.empty(pool)):
+        assert Census.from_dict(census.to_dict()) == census
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"pool": 5}, ValueError, "pool must be a dict of the fields of a BlockPool .*; got int 5"),
+        ({"pool": {"block_size": 2}}, ValueError, r"got dict \{'block_size': 2\}; pass what"),
+        ({"pool": None}, ValueError, "got NoneType None; pass what Census.to_dict returned"),
+        ({"counts": 5}, TypeError, "counts must be a number of blocks for each .*; got int 5"),
+        ({"counts": None}, TypeError, "counts must be a number of blocks for each .*; got None"),
+        ({"movable": np.array(5)}, TypeError, "movable must be a number of blocks for each"),
+    ],
+)
+def test_fields_of_another_kind_are_refused(
+    changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        Census.from_dict(take_census([1, 0, 0, 0], 2).to_dict() | changes)
+
+
 def test_a_dict_of_other_fields_is_refused() -> None:
     fields = take_census([1, 0, 0, 0], 2).to_dict()
     with pytest.raises(ValueError, match="extra"):

@@ -129,8 +129,9 @@ def finish_cost(importance: ArrayLike, block_size: int, threshold: float) -> NDA
     rows = scores.reshape(math.prod(scores.shape[:-1]), scores.shape[-1])
     above = rows > limit
     terms = np.stack([np.where(above, rows, 0.0), np.where(above, -limit, 0.0)], axis=1)
-    blocks, _ = _sums.over_chunks(_sums.over_rows(terms), size, np.zeros((1, 1), np.int64))
-    cost = _sums.rounded(blocks)
+    with np.errstate(under="ignore"):  # the bound of an error may be smaller than any float
+        blocks, _ = _sums.over_chunks(_sums.over_rows(terms), size, np.zeros((1, 1), np.int64))
+        cost = _sums.rounded(blocks)
     return cost.reshape(*scores.shape[:-1], cost.shape[-1])
 
 
@@ -197,8 +198,10 @@ def evict_for_blocks(
     blocks
         Blocks to free, at least.
     method
-        ``"dual"``, or ``"milp"``: a mixed-integer program by HiGHS, exact within the solver's
-        tolerances, and tens to hundreds of times slower.
+        ``"dual"``, or ``"milp"``: a mixed-integer program by HiGHS, tens to hundreds of times
+        slower. By the solver's tolerances its loss may lie above the least one, and so may its
+        lower bound, by a millionth of the mean absolute importance: where a few scores are a
+        million times the others, it proves nothing about these.
     protected
         Booleans in the shape of the importance, True for an entry that must stay.
     axes, lengths, offset

@@ -171,6 +171,30 @@ def test_the_integer_program_finds_the_least_loss(case: Case) -> None:
         assert found.lower_bound <= found.loss
 
 
+@pytest.mark.parametrize("largest", [1e4, 1e7, 1e9, 1e12])
+def test_the_integer_program_holds_to_a_millionth_of_the_mean_importance(largest: float) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        scores = rng.uniform(0.1, 1, 32)
+        scores[rng.choice(32, 2, replace=False)] = largest
+        exact = evict_for_blocks(scores, 4, 12, 2)
+        found = evict_for_blocks(scores, 4, 12, 2, method="milp")
+        assert exact.gap == 0
+        for figure in (found.loss, found.lower_bound):
+            assert abs(figure - exact.loss) <= 1e-6 * scores.mean()
+
+
+def test_scores_too_small_for_a_float_are_0_whatever_numpy_is_told_of_them() -> None:
+    scores = [5e-324, 1e200, 7e199, 5e-324, -1e-310, 4.0, 0.3, -1e-310]
+    longer = np.full(4, np.finfo(np.longdouble).tiny)
+    with np.errstate(all="raise"):
+        cost = finish_cost(scores, 4, 1e-310)
+        loss = evict_for_blocks(scores, 4, 4, 1, method="milp").loss
+        assert finish_cost(longer, 2, 0).tolist() == [float(longer[0]) * 2] * 2
+    assert cost.tolist() == [1.7e200, 4.3]
+    assert loss == evict_for_blocks(scores, 4, 4, 1).loss == 4.3
+
+
 @given(case=cases())
 def test_a_frontier_is_its_points(case: Case) -> None:
     least = oracle.least_losses(case.slow, case.num_evicted)
@@ -842,6 +866,8 @@ def test_points_of_a_frontier_are_named() -> None:
         reclaim_frontier(SCORES, 2, 3, blocks=True)
     with pytest.raises(TypeError, match=r"blocks\[0\] must be an integer of at least 0; got float"):
         reclaim_frontier(SCORES, 2, 3, [0.5])  # type: ignore[list-item]  # refused
+    with pytest.raises(TypeError, match="blocks must be a number of blocks, or a sequence"):
+        reclaim_frontier(SCORES, 2, 3, np.array(1))  # type: ignore[arg-type]  # refused
 
 
 def test_masks_of_another_shape_are_refused() -> None:

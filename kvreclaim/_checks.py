@@ -22,6 +22,9 @@ Shape: TypeAlias = int | Sequence[int]
 MAX_BLOCK_SIZE: Final = 65_535
 """Slots of the largest block."""
 
+MOST_TOKENS: Final = 2**40
+"""Tokens of the longest sequence, and entries of the largest array of scores."""
+
 MOST_IMPORTANCE: Final = 1e300
 """The largest finite score, so that sums of them stay within the range of a float."""
 
@@ -30,7 +33,6 @@ BEYOND_LENGTHS: Final = "keep must be False beyond the lengths"
 
 _BITS: Final = 64  # of the largest integer that NumPy has
 _MOST_AXES: Final = 32
-_MOST_TOKENS: Final = 2**40
 _WHOLE: Final = 2.0**53  # up to here a float holds every whole number
 _MOST: Final = 1e100  # of a sample, so that no product of sums leaves the range of floats
 _SHORT: Final = 40  # characters of a value that a message shows whole
@@ -129,7 +131,7 @@ def as_exact(name: str, value: object, *, minimum: int = 0, maximum: int | None 
 def as_shape(name: str, value: object) -> tuple[int, ...]:
     """Return a number of tokens, or a shape that ends in one, as a shape."""
     if not isinstance(value, list | tuple):
-        return (as_count(name, value, maximum=_MOST_TOKENS),)
+        return (as_count(name, value, maximum=MOST_TOKENS),)
     if not value:
         raise ValueError(
             f"{name} must be an integer, or a shape whose last axis is tokens; got an empty one; "
@@ -141,9 +143,9 @@ def as_shape(name: str, value: object) -> tuple[int, ...]:
             "4096 or (32, 8, 4096)."
         )
     shape = tuple(
-        as_count(f"{name}[{axis}]", size, maximum=_MOST_TOKENS) for axis, size in enumerate(value)
+        as_count(f"{name}[{axis}]", size, maximum=MOST_TOKENS) for axis, size in enumerate(value)
     )
-    if math.prod(size for size in shape if size) > _MOST_TOKENS:
+    if math.prod(size for size in shape if size) > MOST_TOKENS:
         raise ValueError(
             f"{name} must be a shape of at most 2**40 tokens in all; got {shown(value)}; write "
             "fewer rows at a time."
@@ -199,8 +201,9 @@ def as_demands(demands: object) -> list[int]:
 
 
 def as_items(name: str, value: object, rule: str, hint: str) -> list[Any]:
-    """Return the items of whatever can be gone through, which text cannot."""
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+    """Return the items of whatever can be gone through, which text and single values cannot."""
+    single = isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
+    if isinstance(value, Iterable) and not single:
         return list(value)
     raise TypeError(f"{name} must be {rule}; got {shown(value)}; {hint}.")
 
@@ -411,7 +414,8 @@ def as_importance(value: object, name: str = "importance") -> NDArray[np.float64
         _refuse_vast(name, scores)
     if largest >= _WHOLE:  # to which the next integer is rounded
         _refuse_merged(name, value, array)
-    return scores.astype(np.float64, copy=False)
+    with np.errstate(under="ignore"):  # of a longer float, what float64 holds as 0
+        return scores.astype(np.float64, copy=False)
 
 
 def _refuse_vast(name: str, scores: NDArray[np.floating[Any]]) -> None:
@@ -480,7 +484,8 @@ def as_samples(
         )
     if not array.size:  # an empty list says nothing of its kind
         array = array.astype(np.int64)
-    numbers = array.astype(np.float64) if array.dtype.kind == "f" else as_integers(name, array)
+    with np.errstate(under="ignore"):  # of a longer float, what float64 holds as 0
+        numbers = array.astype(np.float64) if array.dtype.kind == "f" else as_integers(name, array)
     return numbers.reshape(-1, 1) if columns and array.ndim == 1 else numbers
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvreclaim.reports import read_json
+from kvreclaim.reports import read_json, require_text
 
 SCHEMA_VERSION: Final = 1
 
 
 def items_in(text: str) -> list[Any]:
     """Return what each line holds, where the first one holds something whole; else the text."""
+    require_text(text)
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) > 1 and lines[0].rstrip().endswith("}"):
         return [read_json(line) for line in lines]

@@ -481,9 +481,11 @@ def admit_sectors(
     sectors = _checks.as_count("free_sectors", free_sectors)
     cut = _numbers("blocks_per_sector", blocks_per_sector, blocks_per_sector, minimum=1)
     pools, most = _pools(pool, cut), _windows(windows, cut)
-    spare = dict.fromkeys(cut, 0) | _numbers("free_blocks", free_blocks or {}, cut)
+    some = {} if free_blocks is None else free_blocks
+    spare = dict.fromkeys(cut, 0) | _numbers("free_blocks", some, cut)
+    rule, hint = "requests, or the blocks of each", "write a list, such as [{'full': 7}]"
     count = 0
-    for request in requests:
+    for request in _checks.as_items("requests", requests, rule, hint):
         if isinstance(request, Request):
             needs = {
                 name: _blocks(request, request.prompt, pools[name], most[name]) for name in cut
@@ -530,7 +532,7 @@ def _pools(
 
 def _windows(windows: Mapping[Any, int] | None, names: Mapping[Any, int]) -> dict[Any, int | None]:
     """Return the most tokens that a table of each pool holds; None: all that there are."""
-    some = _numbers("windows", windows or {}, names, minimum=1)
+    some = _numbers("windows", {} if windows is None else windows, names, minimum=1)
     return {name: some.get(name) for name in names}
 
 

@@ -198,7 +198,8 @@ def independent_free_blocks(
     """
     tokens, size, before = _table(num_tokens, block_size, offset)
     share = _checks.as_exact("q", q)
-    mean, variance, law = _chance.independent_law(_chance.cut(tokens, size, before), share)
+    with _tiny_as_zero():
+        mean, variance, law = _chance.independent_law(_chance.cut(tokens, size, before), share)
     return Distribution(mean=mean, variance=variance, pmf=tuple(law.tolist()))
 
 
@@ -256,9 +257,10 @@ def random_fragmentation(
     live = tokens - _checks.as_count("num_evicted", num_evicted, maximum=tokens)
     if live == 0:
         return math.nan
-    law = _chance.fixed_law(_chance.cut(tokens, size, before), tokens, tokens - live)
-    slots = np.arange(len(law) - 1, 0, -1) * size  # held, for 0, 1, ... free blocks
-    return math.fsum((law[:-1] * ((slots - live) / slots)).tolist())
+    with _tiny_as_zero():
+        law = _chance.fixed_law(_chance.cut(tokens, size, before), tokens, tokens - live)
+        slots = np.arange(len(law) - 1, 0, -1) * size  # held, for 0, 1, ... free blocks
+        return math.fsum((law[:-1] * ((slots - live) / slots)).tolist())
 
 
 def random_admission(
@@ -286,8 +288,10 @@ def random_admission(
     tokens, size, before = _table(num_tokens, block_size, offset)
     evicted = _checks.as_count("num_evicted", num_evicted, maximum=tokens)
     need = _checks.as_count("blocks_per_request", blocks_per_request, minimum=1)
-    law = _chance.fixed_law(_chance.cut(tokens, size, before), tokens, evicted)
-    return math.fsum((law * (np.arange(len(law)) // need)).tolist())
+    with _tiny_as_zero():
+        law = _chance.fixed_law(_chance.cut(tokens, size, before), tokens, evicted)
+        requests = np.arange(len(law)) // min(need, len(law))
+        return math.fsum((law * requests).tolist())
 
 
 def random_moves(num_tokens: int, num_evicted: int, block_size: int, offset: int = 0) -> float:
@@ -314,12 +318,13 @@ def random_moves(num_tokens: int, num_evicted: int, block_size: int, offset: int
         return float(sum(sizes[:to_empty]))
     short = np.arange(to_empty, 0, -1)
     moves: list[float] = []
-    for live, law in enumerate(_chance.laws_by_live(blocks, tokens, evicted)):
-        # The survivors cannot leave more blocks with above so many of them.
-        law[: max(0, sum(blocks.values()) - (tokens - evicted) // (live + 1))] = 0.0
-        moves.append(math.fsum((law[:to_empty] * short).tolist()))
-        if moves[-1] == 0.0:
-            break
+    with _tiny_as_zero():
+        for live, law in enumerate(_chance.laws_by_live(blocks, tokens, evicted)):
+            # The survivors cannot leave more blocks with above so many of them.
+            law[: max(0, sum(blocks.values()) - (tokens - evicted) // (live + 1))] = 0.0
+            moves.append(math.fsum((law[:to_empty] * short).tolist()))
+            if moves[-1] == 0.0:
+                break
     return math.fsum(moves)
 
 
@@ -507,17 +512,18 @@ def markov_free_blocks(
     >>> markov_free_blocks(2, 0.5, 2, 1)
     Distribution(mean=1.0, variance=0.5, pmf=(0.25, 0.5, 0.25))
     """
-    count = _checks.as_count("num_blocks", num_blocks)
+    count = _checks.as_count("num_blocks", num_blocks, maximum=_checks.MOST_TOKENS)
     share, size = _checks.as_exact("q", q), _checks.as_block_size(block_size)
     leave = _end_of_run(share, mean_dead_run)
     enter = leave * share / (1 - share) if share < 1 else Fraction(1)
     free = float(share * _chance.power(1 - leave, size - 1))
     decay, dead = float(1 - leave - enter), float(share)
     gaps = np.arange(count - 1, dtype=np.float64)  # the blocks between two
-    joint = (count - 1 - gaps) * decay ** (gaps * size + 1)
+    with _tiny_as_zero():
+        joint = (count - 1 - gaps) * decay ** (gaps * size + 1)
+        law = _chance.markov_law(count, share, leave, enter, size)
     pairs = math.fsum(joint.tolist()) * free**2 * (1 - dead) / dead if dead else 0.0
     variance = count * free * (1 - free) + 2 * pairs
-    law = _chance.markov_law(count, share, leave, enter, size)
     return Distribution(mean=count * free, variance=max(0.0, variance), pmf=tuple(law.tolist()))
 
 
@@ -718,13 +724,20 @@ def phase_averaged_curve(keep: ArrayLike, max_block_size: int) -> tuple[float, .
 
 def _table(num_tokens: object, block_size: object, offset: object) -> tuple[int, int, int]:
     """Return the checked numbers of tokens, slots of a block, and slots before token 0."""
-    tokens, size = _checks.as_count("num_tokens", num_tokens), _checks.as_block_size(block_size)
+    tokens = _checks.as_count("num_tokens", num_tokens, maximum=_checks.MOST_TOKENS)
+    size = _checks.as_block_size(block_size)
     return tokens, size, _checks.as_count("offset", offset, maximum=size - 1)
+
+
+def _tiny_as_zero() -> np.errstate:
+    """Let chances that no float holds become 0, whatever the caller makes of an underflow."""
+    return np.errstate(under="ignore")
 
 
 def _fixed(blocks: _chance.Blocks, num_tokens: int, num_evicted: int) -> Distribution:
     mean, variance = _chance.fixed_moments(blocks, num_tokens, num_evicted)
-    law = _chance.fixed_law(blocks, num_tokens, num_evicted)
+    with _tiny_as_zero():
+        law = _chance.fixed_law(blocks, num_tokens, num_evicted)
     return Distribution(mean=mean, variance=variance, pmf=tuple(law.tolist()))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from kvreclaim import _checks
 from kvreclaim._comparison_tables import ComparisonTables, terms_of
 from kvreclaim._saved_reports import SCHEMA_VERSION, groups_in, items_in, reports_in
 from kvreclaim._version import __version__
@@ -214,9 +215,9 @@ def compare(
       after compaction          0.500  0.500
       packed                    0.500  0.500
     """
-    named = _as_reports(reports)
+    named, forced = _as_reports(reports), _checks.as_flag("force", force)
     (first, base), *others = ((name, terms_of(report)) for name, report in named.items())
-    for name, terms in others if not force else ():
+    for name, terms in others if not forced else ():
         differing = [
             term
             for term, value in base.items()

@@ -14,7 +14,7 @@ from kvreclaim import _checks, metrics
 from kvreclaim._render import html, report_rows
 from kvreclaim._version import __version__
 from kvreclaim.admission import admission_count
-from kvreclaim.census import Census, as_census
+from kvreclaim.census import Census, as_census, require_census
 from kvreclaim.compaction import compaction_cost
 from kvreclaim.metrics import PoolUsage, SavingsBreakdown
 from kvreclaim.pool import BlockPool, PoolLike
@@ -102,6 +102,7 @@ class Report:
         ValueError
             Where a pool with a size is too small for the masks.
         """
+        require_census(census)
         request = (
             None
             if blocks_per_request is None
@@ -223,7 +224,7 @@ class Report:
                 for name, value in again[part].items()
                 if fields[part].get(name, value) != value
             }
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             reason = f"nothing named {error}" if isinstance(error, KeyError) else error
             raise ValueError(
                 f"fields must be what Report.to_dict returned; got others ({reason}); report the "
@@ -298,10 +299,7 @@ def absent_axes(pool: BlockPool, axes: str | None) -> str:
 
 def read_json(text: str) -> Any:  # noqa: ANN401  # whatever the text holds
     """Return what JSON text holds, without the NaN and Infinity that JSON does not have."""
-    if not isinstance(text, str):
-        raise TypeError(
-            f"text must be JSON; got {_checks.shown(text)}; write what to_json returned."
-        )
+    require_text(text)
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (RecursionError, ValueError) as error:
@@ -309,6 +307,14 @@ def read_json(text: str) -> Any:  # noqa: ANN401  # whatever the text holds
             f"text must be JSON; got another text ({error}); write it with to_json, or with "
             "kvreclaim report --format json."
         ) from None
+
+
+def require_text(text: object) -> None:
+    """Refuse what is no text of JSON, such as the dict that it holds."""
+    if not isinstance(text, str):
+        raise TypeError(
+            f"text must be JSON; got {_checks.shown(text)}; write what to_json returned."
+        )
 
 
 def _refuse_constant(name: str) -> None:

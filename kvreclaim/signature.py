@@ -151,7 +151,9 @@ class Signature:
             "bytes of an entry are not given: no byte figures"
             if pool.entry_bytes is None
             else f"K and V of one token in one row take {pool.entry_bytes} bytes",
-            f"rows (of one layer and kv head) in a block table: {self.rows}",
+            f"rows (of one layer and kv head) in a block table: {self.rows}"
+            if self.rows
+            else "no block table was counted",
             f"counted by kvreclaim {self.version}",
         )
         return "\n".join(

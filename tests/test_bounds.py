@@ -835,6 +835,9 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: two_level_slots_per_move(0.4, 16), ValueError, r"p must be from 1/2 .* write 1 - p"),
     (lambda: two_level_slots_per_move(1.1, 16), ValueError, "p must be a number from 0 to 1"),
     (lambda: independent_free_blocks(-1, 0.5, 16), ValueError, "num_tokens must be"),
+    (lambda: random_free_blocks(2**63, 1, 2), ValueError, "num_tokens must be .* 1099511627776;"),
+    (lambda: independent_free_blocks(10**400, 0.5, 2), ValueError, "num_tokens must be .* 1099511"),
+    (lambda: markov_free_blocks(2**63, 0.5, 2, 2), ValueError, "num_blocks must be .* 109951162"),
     (lambda: independent_free_blocks(9, 2, 16), ValueError, "q must be"),
     (lambda: independent_free_blocks(9, 0.5, 16, 16), ValueError, "offset must be .* from 0 to 15"),
     (lambda: random_free_blocks(8, 9, 2), ValueError, "num_evicted must be .* from 0 to 8; got 9"),
@@ -885,3 +888,31 @@ def test_bad_input(call: Callable[[], object], kind: type[Exception], words: str
     assert text.endswith(".")
     assert "\n" not in text
     assert "; got " in text
+
+
+def all_laws() -> list[object]:
+    """Return what comes of chances that are too small for a float."""
+    return [
+        independent_free_blocks(2000, 1e-300, 2),
+        independent_free_blocks(2000, 0.6, 2, 1),
+        random_free_blocks(300, 17, 500, 201),
+        random_free_blocks(2000, 1052, 2, 1),
+        random_fragmentation(2000, 1610, 500, 319),
+        random_admission(300, 94, 2, 1),
+        random_moves(2000, 186, 16, 12),
+        heavy_hitter_free_blocks(2000, 943, 351, 16, 4),
+        markov_free_blocks(300, 1e-20, 5.5, 500),
+        markov_free_blocks(300, 1e-300, 1e5, 2),
+    ]
+
+
+def test_chances_too_small_for_a_float_are_0_whatever_numpy_is_told_of_them() -> None:
+    with np.errstate(all="raise"):
+        found = all_laws()
+    assert found == all_laws()
+
+
+@pytest.mark.parametrize("need", [51, 2**63, 10**400])
+def test_a_request_of_more_blocks_than_there_are_is_never_admitted(need: int) -> None:
+    assert random_admission(100, 100, 2, need) == 0
+    assert random_admission(100, 100, 2, 50) == 1

@@ -105,6 +105,8 @@ WRITTEN = report([1, 0, 0, 0, 1], BlockPool(2, entry_bytes=4), blocks_per_reques
         ("counts", {"num_tokens": -4}, "at least 0"),
         ("counts", {"num_tokens": 4.5}, "integer"),
         ("counts", {"counts": 3}, "fields must be"),
+        ("", {"counts": np.zeros(3)}, "fields must be"),
+        ("", {"metrics": [1]}, "fields must be"),
         ("counts", {"rows_per_table": 10**400}, "counts that add up"),
         ("counts", {"movable": None}, "nothing named 'movable'"),
     ],
@@ -274,6 +276,15 @@ def test_a_signature_explains_each_of_its_fields(pool: BlockPool, rows: int) -> 
     assert "|".join(line.split()[0] for line in lines) == str(signature)
     assert all(len(line.split()) > 2 for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_a_report_of_nothing_has_a_signature_of_no_rows() -> None:
+    nothing = report(Census.empty(16))
+    assert Report.from_json(nothing.to_json()) == nothing
+    lines = Signature.parse(nothing.signature).explain().splitlines()
+    assert lines[-2].split() == ["rows:0", "no", "block", "table", "was", "counted"]
+    alone = Signature(BlockPool(16), 1, "0").explain().splitlines()
+    assert alone[-2].endswith("rows (of one layer and kv head) in a block table: 1")
 
 
 @pytest.mark.parametrize(

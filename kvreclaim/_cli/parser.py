@@ -234,7 +234,15 @@ def _add_figures(command: argparse.ArgumentParser) -> None:
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-o", "--output", metavar="FILE", help="write here, whole or not at all")
+    command.add_argument(
+        "-o", "--output", type=_file, metavar="FILE", help="write here, whole or not at all"
+    )
+
+
+def _file(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must name a file; got ''; write such as figures.csv")
+    return text
 
 
 def _positive(text: str) -> int:
@@ -274,6 +282,10 @@ def _runtime(text: str) -> tuple[str, dict[str, Any]]:
             raise argparse.ArgumentTypeError(
                 f"KEY=VALUE must name a keyword of {name}; got {part!r}; write such as "
                 "tensorrt_llm:mode=per_head"
+            )
+        if key in keywords:
+            raise argparse.ArgumentTypeError(
+                f"KEY=VALUE must name each keyword once; got {key!r} twice; write one of the two"
             )
         keywords[key] = int(value) if value.lstrip("-").isdecimal() else value
     return name, keywords

@@ -58,6 +58,8 @@ __all__ = [
 MAX_BYTES: Final = 4 << 30
 """Unpacked bytes, one a token, that are read at once unless told otherwise."""
 
+_LONGEST_NAME: Final = 10_000  # characters; an archive holds names of 65,535 bytes
+
 
 class SavedMasks(NamedTuple):
     """A keep-mask from a file, with what the file says of it.
@@ -135,9 +137,18 @@ def load_masks(
     """
     most = _checks.as_count("max_bytes", max_bytes)
     sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
+    _refuse_no_call(progress)
     with opening.masks_of(path, most) as masks:
         chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=0, most=most)
         return load_chosen(chosen, evicted=sense == "evict", most=most, progress=progress)
+
+
+def _refuse_no_call(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise TypeError(
+            "progress must be a function of two numbers, or None; got "
+            f"{_checks.shown(progress)}; write such as progress=print."
+        )
 
 
 def load_chosen(
@@ -196,6 +207,7 @@ def census_of_file(
     most = _checks.as_count("max_bytes", max_bytes)
     sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
     evicted = sense == "evict"
+    _refuse_no_call(progress)
     with opening.masks_of(path, most) as masks:
         chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=offset, most=most)
         try:
@@ -314,7 +326,11 @@ def save_masks(
         masks = keep if isinstance(keep, Mapping) else {"": keep}
     else:
         given = None if lengths is None else _checks.as_integers("lengths", lengths)
-        masks = {"": SavedMasks(_checks.as_keep(keep), given, axes, _as_meta(meta or {}))}
+        masks = {
+            "": SavedMasks(
+                _checks.as_keep(keep), given, axes, {} if meta is None else _as_meta(meta)
+            )
+        }
     if not masks:
         raise ValueError("keep must hold a mask; got none; write one.")
     arrays: dict[str, NDArray[Any]] = {}
@@ -339,10 +355,15 @@ def save_masks(
 
 
 def _as_name(name: object) -> str:
-    if not isinstance(name, str) or name.strip("/") != name or not name.isprintable():
+    if (
+        not isinstance(name, str)
+        or name.strip("/") != name
+        or not name.isprintable()
+        or len(name) > _LONGEST_NAME
+    ):
         raise ValueError(
-            "keep must have printable names that neither begin nor end with '/'; got "
-            f"{_checks.shown(name)}; write other names."
+            "keep must have printable names that neither begin nor end with '/', of at most "
+            f"{_LONGEST_NAME} characters; got {_checks.shown(name)}; write other names."
         )
     return name
 

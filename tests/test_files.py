@@ -634,6 +634,38 @@ def test_names_are_listed_where_there_are_several(tmp_path: Path) -> None:
         load_masks(path, array="x")
 
 
+def test_arguments_of_other_kinds_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    save_masks(path, KEEP, axes="ht")
+    calls: list[Callable[..., object]] = [load_masks, functools.partial(census_of_file, pool=2)]
+    for call in calls:
+        for said, words in {
+            "array": "array must be the name of a mask; got a ndarray; write such as 'keep'",
+            "progress": "progress must be a function of two numbers, or None; got ",
+        }.items():
+            with pytest.raises(TypeError, match=words):
+                call(path, **{said: KEEP})
+    with pytest.raises(TypeError, match="meta must be a dict; got a ndarray; write one"):
+        save_masks(path, KEEP, axes="ht", meta=KEEP)  # type: ignore[arg-type]  # refused
+    with pytest.raises(ValueError, match="of at most 10000 characters"):
+        save_masks(path, {"a" * 10_001: SavedMasks(KEEP, None, "ht", {})})
+    longest = "\U0001f600" * 10_000
+    save_masks(path, {longest: SavedMasks(KEEP, None, "ht", {})})
+    assert mask_names(path) == (longest,)
+
+
+def test_a_file_that_is_closed_or_cannot_seek_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "masks.npz"
+    save_masks(path, KEEP, axes="ht")
+    closed = path.open("rb")
+    closed.close()
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as pipe, os.fdopen(into, "wb"):
+        for source in (closed, pipe, KEEP, io.StringIO("01"), 3, None):
+            with pytest.raises(TypeError, match=r"path must be .* file that is open and can seek"):
+                load_masks(source)  # type: ignore[arg-type]  # refused
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_mask_without_a_name_is_keep_too(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / "masks.npz"

@@ -82,6 +82,10 @@ def asked_as(names: Container[str], name: str) -> str:
 def find(masks: OpenMasks, array: str | None) -> Mapping[str, Array]:
     """Return the parts of the mask of a name; without a name, of the only one."""
     parts = masks.masks
+    if array is not None and not isinstance(array, str):
+        raise TypeError(
+            f"array must be the name of a mask; got a {type(array).__name__}; write such as 'keep'."
+        )
     if array is None and len(parts) == 1:
         return next(iter(parts.values()))
     if array is not None:

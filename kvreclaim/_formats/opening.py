@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from kvreclaim._formats import npy, parquet, tensors, zarr
 from kvreclaim._formats import text as _text
@@ -91,14 +91,14 @@ def standard_input(most: int) -> BinaryIO:
 
 @contextmanager
 def _opened(source: _File, most: int) -> Iterator[tuple[str, BinaryIO]]:
-    if source == "-":
+    if isinstance(source, str) and source == "-":
         yield "standard input", standard_input(most)
         return
     if not isinstance(source, str | os.PathLike):
-        if not (hasattr(source, "seek") and isinstance(source.read(0), bytes)):
+        if not _is_open_file(source):
             raise TypeError(
-                "path must be a path, '-' for standard input, or a binary file that can seek; got "
-                f"a {type(source).__name__}; write the path."
+                "path must be a path, '-' for standard input, or a binary file that is open and "
+                f"can seek; got a {type(source).__name__}; write the path."
             )
         name = getattr(source, "name", None)
         yield name if isinstance(name, str) else "the file", source
@@ -117,6 +117,13 @@ def _opened(source: _File, most: int) -> Iterator[tuple[str, BinaryIO]]:
             raise ValueError(
                 f"{where} must stay as it is while it is read; got one that changed; read it again."
             )
+
+
+def _is_open_file(source: Any) -> bool:  # noqa: ANN401  # whatever is given for a path
+    try:
+        return not source.closed and source.seekable() and isinstance(source.read(0), bytes)
+    except (AttributeError, OSError, TypeError, ValueError):
+        return False
 
 
 def _open(path: str, flags: int) -> int:

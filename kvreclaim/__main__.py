@@ -14,7 +14,16 @@ import numpy as np
 
 import kvreclaim
 from kvreclaim import runtimes
-from kvreclaim._cli import console, inputs, overview, padding, parser
+from kvreclaim._cli import (
+    console,
+    counting,
+    inputs,
+    overview,
+    padding,
+    parser,
+    polarity,
+    values,
+)
 from kvreclaim._cli.overview import Counted
 from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, block_map
 from kvreclaim._render.tables import printable
@@ -94,7 +103,7 @@ def _demo(_: argparse.Namespace) -> _Answer:
 
 
 def _report(options: argparse.Namespace) -> _Answer:
-    if options.runtime is not None and options.runtime[0] == parser.ALL:
+    if options.runtime is not None and options.runtime[0] == values.ALL:
         return _under_every_runtime(options)
     pool, fields = _pool(options), parser.pool_fields(options)
     plain = options.runtime is None and not (
@@ -104,7 +113,7 @@ def _report(options: argparse.Namespace) -> _Answer:
         masks = inputs.masks_in(paths, options)
         over_layouts = options.format == "table" and plain and len(masks) > 1
         pools = [pool, *(overview.pools(pool.block_size) if over_layouts else [])]
-        of_each = inputs.count(masks, pools, options)
+        of_each = counting.count(masks, pools, options)
         notes = _notes(masks, of_each, [pool], options)
     counted = {part: each for parts in of_each.values() for part, each in parts.items()}
     reports = _reports_of(counted, options)
@@ -135,7 +144,7 @@ def _compare(options: argparse.Namespace) -> _Answer:
                 "FILE must be a mask where options of masks or of a pool are given; got reports, "
                 "which were measured already; leave these options out."
             )
-        counted = inputs.count(masks, [pool], options)
+        counted = counting.count(masks, [pool], options)
         notes = _notes(masks, counted, [pool], options)
     reports: dict[str, Report] = {}
     parts: dict[str, Counted | inputs.SavedReport] = {}
@@ -173,7 +182,7 @@ def _map(options: argparse.Namespace) -> _Answer:
                             marks=marks,
                         )
                     drawn.append(f"{printable(name)}\n{picture}")
-    return _Answer("\n\n".join(drawn), inputs.notes_on_polarity(masks.values(), options))
+    return _Answer("\n\n".join(drawn), polarity.notes_on_polarity(masks.values(), options))
 
 
 def _convert(options: argparse.Namespace) -> _Answer:
@@ -191,7 +200,7 @@ def _convert(options: argparse.Namespace) -> _Answer:
     what = "1 mask" if count == 1 else f"{count} masks"
     return _Answer(
         f"{printable(options.target)}: {what}, {size} bytes",
-        inputs.notes_on_polarity(found.values(), options),
+        polarity.notes_on_polarity(found.values(), options),
     )
 
 
@@ -212,7 +221,7 @@ def _pool(options: argparse.Namespace) -> BlockPool:
     if options.runtime is None:
         return BlockPool(**({"block_size": _BLOCK_SIZE} | fields))
     name, keywords = options.runtime
-    if name == parser.ALL:
+    if name == values.ALL:
         raise ValueError(
             f"--runtime must be one runtime here; got {name}; write kvreclaim report --runtime "
             f"{name} for a table of them."
@@ -223,7 +232,7 @@ def _pool(options: argparse.Namespace) -> BlockPool:
 def _under_every_runtime(options: argparse.Namespace) -> _Answer:
     if options.by:
         raise ValueError(
-            f"--by must go with one runtime; got --runtime {parser.ALL}; write --runtime with the "
+            f"--by must go with one runtime; got --runtime {values.ALL}; write --runtime with the "
             "name of yours, or leave --by out."
         )
     names = runtimes.names()
@@ -231,7 +240,7 @@ def _under_every_runtime(options: argparse.Namespace) -> _Answer:
     pools = [runtimes.preset(name, **keywords) for name in names]
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
-        counted = inputs.count(masks, pools, options)
+        counted = counting.count(masks, pools, options)
         notes = _notes(masks, counted, pools, options)
     reports: dict[str, Report] = {}
     for parts in counted.values():
@@ -260,7 +269,7 @@ def _notes(
         if any("b" in (each.axes or "") for each in parts.values())
     ]
     return [
-        *inputs.notes_on_polarity(masks.values(), options),
+        *polarity.notes_on_polarity(masks.values(), options),
         *padding.notes_on_padding(of_sequences, block_size, options),
     ]
 

@@ -1,39 +1,24 @@
-"""Which masks and saved reports the command line names, and counting them."""
+"""Which masks and saved reports the command line names, and opening them."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from kvreclaim._cli import console
-from kvreclaim._cli.overview import Counted
 from kvreclaim._formats import choice, grouping, reading
 from kvreclaim._formats.choice import Chosen
 from kvreclaim._formats.grouping import OpenMasks
-from kvreclaim.census import take_censuses
 from kvreclaim.comparison import Comparison, unique
 from kvreclaim.files import MAX_BYTES, SavedMasks, load_chosen, open_masks
-from kvreclaim.pool import BlockPool
 from kvreclaim.reports import Report
 
-_DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
 _MOST_OFFERED: Final = 3  # masks, where one is refused
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
-_WORD: Final = r"(?<![^\W\d_])({})(?![^\W\d_])"  # of a name: no letter on either side
-_OF_EVICTION: Final = re.compile(
-    _WORD.format("dead|gone|evict(ed|ions?)?|drop(ped)?|discard(ed)?|(delet|eras|prun|remov)ed?"),
-    re.IGNORECASE,
-)
-_OF_KEEPING: Final = re.compile(
-    _WORD.format("keep|kept|live|alive|retain(ed)?|surviv(ed?|ors?|ing)"), re.IGNORECASE
-)
-_TIME_OF_EVICTION: Final = "evicted_at"  # of each token, no mask
 
 _Item = TypeVar("_Item")
 
@@ -130,38 +115,6 @@ def _labelled(found: Sequence[tuple[str, _Item]], options: argparse.Namespace) -
     return dict(zip(unique(labels), (item for _, item in found), strict=True))
 
 
-def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -> list[str]:
-    """Return a note for each mask of which a name says the opposite of how it was read.
-
-    Where the options say what True means, that is only what was meant for other files.
-    """
-    if options.polarity == "evict":
-        turned = {mask.called: mask.kept_as for mask in masks if mask.kept_as}
-        return [
-            f"note: {called}: True was read as evicted, as --polarity says, though the file calls "
-            f"it {word!r}; leave --polarity out, in a call of its own, if True means kept"
-            for called, word in turned.items()
-        ]
-    if options.polarity == "keep":
-        return []
-    doubtful = dict.fromkeys(mask.called for mask in masks if _says_eviction(mask))
-    return [
-        f"note: {called}: True was read as kept; write --polarity evict if it means evicted, "
-        "--polarity keep if kept"
-        for called in doubtful
-    ]
-
-
-def _says_eviction(mask: SavedMask) -> bool:
-    """Return whether a mask is called after eviction; or its file, where nothing says keep."""
-    names = [mask.array]
-    if not (mask.kept_as or _OF_KEEPING.search(mask.array)):
-        names.append(mask.path.stem)
-    if any(name.rpartition("/")[2] == _TIME_OF_EVICTION for name in names):
-        return False
-    return any(_OF_EVICTION.search(name) for name in names)
-
-
 def by_file(masks: Iterable[_Named]) -> Iterator[tuple[Path, list[_Named]]]:
     """Yield each file and its masks, with their names, so that it is opened once for all."""
     for path, group in itertools.groupby(masks, key=lambda named: named[1].path):
@@ -193,79 +146,6 @@ def load(
         most=MAX_BYTES,
         progress=progress,
     )
-
-
-def count(
-    masks: Mapping[str, SavedMask], pools: Sequence[BlockPool], options: argparse.Namespace
-) -> dict[str, dict[str, Counted]]:
-    """Count each mask under each pool, in a stream; with ``by``, each index of its letters."""
-    counted: dict[str, dict[str, Counted]] = {}
-    with console.Progress() as progress:
-        for path, of_file in by_file(masks.items()):
-            with open_masks(path) as held:
-                for name, mask in of_file:
-                    before = len(counted) * len(pools)
-                    steps = [
-                        progress.part(before + i, len(masks) * len(pools), name)
-                        for i in range(len(pools))
-                    ]
-                    with named(name, mask, options):
-                        if options.by:
-                            saved = load(held, mask, options, steps[0])
-                            counted[name] = _count_by(name, saved, pools[0], options)
-                        else:
-                            counted[name] = {name: _count(held, mask, pools, options, steps)}
-    return counted
-
-
-def _count(
-    held: OpenMasks,
-    mask: SavedMask,
-    pools: Sequence[BlockPool],
-    options: argparse.Namespace,
-    steps: Sequence[Callable[[int, int], None]],
-) -> Counted:
-    censuses = []
-    for pool, step in zip(pools, steps, strict=True):
-        chosen = choose(held, mask, options)
-        census = reading.count(
-            chosen,
-            pool,
-            evicted=options.polarity == "evict",
-            most=MAX_BYTES,
-            progress=step,
-        )
-        censuses.append(census)
-    return Counted(chosen.axes, censuses)
-
-
-def _count_by(
-    name: str, saved: SavedMasks, pool: BlockPool, options: argparse.Namespace
-) -> dict[str, Counted]:
-    if saved.axes is None:
-        raise ValueError(
-            "axes must name the axes of the mask, so that by can tell them apart; got none; write "
-            "such as --axes lht."
-        )
-    censuses = take_censuses(
-        saved.keep,
-        pool,
-        by=options.by,
-        axes=saved.axes,
-        lengths=saved.lengths,
-        offset=saved.offset,
-    )
-    drawn = [letter for letter in options.by if letter in _DRAWN]
-    counted = {}
-    for index, census in censuses.items():
-        parts = dict(zip(options.by, map("{}={}".format, options.by, index), strict=True))
-        fixed = [part for letter, part in parts.items() if letter not in drawn]
-        counted[" ".join([name, *parts.values()])] = Counted(
-            saved.axes,
-            [census],
-            " ".join([name, *fixed]) if len(drawn) == 1 else None,
-        )
-    return counted
 
 
 @contextmanager

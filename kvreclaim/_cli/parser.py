@@ -1,23 +1,18 @@
-"""What the commands take: the parser of the command line, and what its values mean."""
+"""What the commands take: the parser of the command line."""
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import numpy as np
-from numpy.typing import NDArray
 
 import kvreclaim
 from kvreclaim import runtimes
-from kvreclaim._comparison_tables import FIGURES
+from kvreclaim._cli import values
 from kvreclaim.pool import COMPACTORS, FREES, BlockPool
 
-ALL: Final = "all"  # every runtime, one after another
 FORMATS: Final = ("table", "json", "jsonl", "csv", "markdown", "latex")
 
 _FILE: Final = (
@@ -25,19 +20,6 @@ _FILE: Final = (
     'of kept positions: {"axes": "ht", "num_tokens": 12, "kept": [[5, 1, 9], [0, 3]]}'
 )
 _NUMBERS: Final = "one number, one for each sequence (9,7,9), or @FILE that holds them"
-
-_MORE_IS_BETTER: Final = (
-    "logical_saving",
-    "physical_reclaim",
-    "compacted_reclaim",
-    "packed_reclaim",
-    "admission_count",
-    "reclaim_efficiency",
-    "slots_per_move",
-    "capacity_gain",
-    "reclaimed",
-    "reclaimed_bytes",
-)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -134,7 +116,7 @@ def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_masks(drawn, several=True)
     _add_pool(drawn)
     drawn.add_argument(
-        "--lines", type=_positive, default=16, metavar="N", help="the longest map drawn (16)"
+        "--lines", type=values.positive, default=16, metavar="N", help="the longest map drawn (16)"
     )
     _add_output(drawn)
     convert = add(
@@ -156,7 +138,9 @@ def _add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         '  kvreclaim signature "$(kvreclaim signature --runtime vllm)"',
     )
     signature.add_argument("signature", nargs="?", metavar="SIGNATURE", help="one to explain")
-    signature.add_argument("--rows", type=_positive, metavar="N", help="rows of a block table (1)")
+    signature.add_argument(
+        "--rows", type=values.positive, metavar="N", help="rows of a block table (1)"
+    )
     _add_pool(signature)
 
 
@@ -175,10 +159,10 @@ def _add_masks(command: argparse.ArgumentParser, *, several: bool) -> None:
         help="only the mask of this name in its file; keep: also that without a name",
     )
     add("--axes", metavar="LETTERS", help="a letter for each axis, such as lht; t is tokens")
-    add("--lengths", type=_numbers, metavar="N,...", help=f"tokens of a sequence: {_NUMBERS}")
+    add("--lengths", type=values.numbers, metavar="N,...", help=f"tokens of a sequence: {_NUMBERS}")
     add(
         "--offset",
-        type=_numbers,
+        type=values.numbers,
         default=0,
         metavar="N,...",
         help="slots before token 0, in the same form",
@@ -190,7 +174,7 @@ def _add_pool(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("pool").add_argument
     add(
         "--runtime",
-        type=_runtime,
+        type=values.runtime,
         metavar="NAME[:KEY=VALUE,...]",
         help=f"a server's own pool, which other options change: {', '.join(runtimes.names())}; "
         "all: each of them, in report",
@@ -220,11 +204,16 @@ def _add_figures(command: argparse.ArgumentParser) -> None:
         help="a row for each index of these axes; of b (sequences) or s (seeds) also mean, sd and "
         "95 %% interval over them, and the paired difference of each mask from the first",
     )
-    add("--blocks-per-request", type=_positive, metavar="N", help="also count requests admitted")
+    add(
+        "--blocks-per-request",
+        type=values.positive,
+        metavar="N",
+        help="also count requests admitted",
+    )
     add("--format", choices=FORMATS, default="table", help="of the output (table)")
     add(
         "--fail-under",
-        type=_threshold,
+        type=values.threshold,
         action="append",
         default=[],
         metavar="METRIC=VALUE",
@@ -235,80 +224,5 @@ def _add_figures(command: argparse.ArgumentParser) -> None:
 
 def _add_output(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "-o", "--output", type=_file, metavar="FILE", help="write here, whole or not at all"
+        "-o", "--output", type=values.file, metavar="FILE", help="write here, whole or not at all"
     )
-
-
-def _file(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must name a file; got ''; write such as figures.csv")
-    return text
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 up; got {text!r}; write one")
-    return number
-
-
-def _numbers(text: str) -> NDArray[np.int64] | int:
-    """Return a number, or an array of them: rows of numbers if a file has lines of several."""
-    try:
-        source = Path(text[1:]).read_text("utf-8-sig") if text.startswith("@") else text
-        lines = [line.replace(",", " ").split() for line in source.splitlines()]
-        array = np.array([[int(number) for number in line] for line in lines if line], np.int64)
-        first = int(array.flat[0])
-    except (IndexError, OverflowError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f"must be whole numbers; got {text!r}; write such as 9,7,9, or @FILE with as many on "
-            "each line"
-        ) from None
-    return first if array.size == 1 else array.squeeze()
-
-
-def _runtime(text: str) -> tuple[str, dict[str, Any]]:
-    """Return a preset's name and its keywords."""
-    name, _, rest = text.partition(":")
-    if name not in (*runtimes.names(), ALL):
-        raise argparse.ArgumentTypeError(
-            f"NAME must be {ALL} or one of {', '.join(runtimes.names())}; got {name!r}; write "
-            "such as sglang:page_size=64"
-        )
-    keywords: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.isidentifier():
-            raise argparse.ArgumentTypeError(
-                f"KEY=VALUE must name a keyword of {name}; got {part!r}; write such as "
-                "tensorrt_llm:mode=per_head"
-            )
-        if key in keywords:
-            raise argparse.ArgumentTypeError(
-                f"KEY=VALUE must name each keyword once; got {key!r} twice; write one of the two"
-            )
-        keywords[key] = int(value) if value.lstrip("-").isdecimal() else value
-    return name, keywords
-
-
-def _threshold(text: str) -> tuple[str, float]:
-    name, _, number = text.partition("=")
-    if name not in FIGURES:
-        raise argparse.ArgumentTypeError(
-            f"METRIC must be one of {', '.join(_MORE_IS_BETTER)}; got {name!r}; write such as "
-            "physical_reclaim=0.3"
-        )
-    if name not in _MORE_IS_BETTER:
-        raise argparse.ArgumentTypeError(
-            f"METRIC must be a figure of which more is better; got {name!r}; write one of "
-            f"{', '.join(_MORE_IS_BETTER)}"
-        )
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(
-            f"VALUE must be a finite number; got {number!r}; write such as {name}=0.3"
-        )
-    return name, value

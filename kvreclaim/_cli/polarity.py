@@ -1,0 +1,52 @@
+"""Masks whose names, or whose files, say the opposite of how they were read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from kvreclaim._cli.inputs import SavedMask
+
+_WORD: Final = r"(?<![^\W\d_])({})(?![^\W\d_])"  # of a name: no letter on either side
+_OF_EVICTION: Final = re.compile(
+    _WORD.format("dead|gone|evict(ed|ions?)?|drop(ped)?|discard(ed)?|(delet|eras|prun|remov)ed?"),
+    re.IGNORECASE,
+)
+_OF_KEEPING: Final = re.compile(
+    _WORD.format("keep|kept|live|alive|retain(ed)?|surviv(ed?|ors?|ing)"), re.IGNORECASE
+)
+_TIME_OF_EVICTION: Final = "evicted_at"  # of each token, no mask
+
+
+def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -> list[str]:
+    """Return a note for each mask of which a name says the opposite of how it was read.
+
+    Where the options say what True means, that is only what was meant for other files.
+    """
+    if options.polarity == "evict":
+        turned = {mask.called: mask.kept_as for mask in masks if mask.kept_as}
+        return [
+            f"note: {called}: True was read as evicted, as --polarity says, though the file calls "
+            f"it {word!r}; leave --polarity out, in a call of its own, if True means kept"
+            for called, word in turned.items()
+        ]
+    if options.polarity == "keep":
+        return []
+    doubtful = dict.fromkeys(mask.called for mask in masks if _says_eviction(mask))
+    return [
+        f"note: {called}: True was read as kept; write --polarity evict if it means evicted, "
+        "--polarity keep if kept"
+        for called in doubtful
+    ]
+
+
+def _says_eviction(mask: SavedMask) -> bool:
+    """Return whether a mask is called after eviction; or its file, where nothing says keep."""
+    names = [mask.array]
+    if not (mask.kept_as or _OF_KEEPING.search(mask.array)):
+        names.append(mask.path.stem)
+    if any(name.rpartition("/")[2] == _TIME_OF_EVICTION for name in names):
+        return False
+    return any(_OF_EVICTION.search(name) for name in names)

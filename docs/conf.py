@@ -31,7 +31,7 @@ default_role = "autolink"  # docstrings put names in single backticks, parameter
 # Names of other libraries, whose pages would have to be fetched, and of types that have no page.
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|fractions|math|np|numpy|os|typing)\..*"),
-    ("py:class", r"ArrayLike|NDArray|PoolLike|SearchStrategy"),
+    ("py:class", r"ArrayLike|NDArray|PoolLike|SearchStrategy|.*\.OpenMasks"),
 ]
 suppress_warnings = ["misc.highlighting_failure"]  # a notebook has commands: !kvreclaim report
 

@@ -46,6 +46,7 @@ from kvreclaim.pool import PoolLike, as_pool
 
 __all__ = [
     "MAX_BYTES",
+    "OpenMasks",
     "SavedMasks",
     "census_of_file",
     "load_masks",

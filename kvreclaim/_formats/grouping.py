@@ -14,7 +14,10 @@ _FEW: Final = 1 << 16  # values
 
 
 class OpenMasks:
-    """The masks of a file that is open, not read yet."""
+    """The masks of a file that is open, not read yet; a path of the functions of files.
+
+    It comes from `open_masks`, and is of use inside of its with block.
+    """
 
     def __init__(self, where: str, masks: Mapping[str, Mapping[str, Array]]) -> None:
         self.where = where  # what messages call the file

@@ -209,8 +209,9 @@ def random_free_blocks(
     """Return how many blocks come free where exactly so many tokens are evicted at random.
 
     The mean is the sum over the blocks of ``C(N - v, k - v) / C(N, k)``, v the tokens of a block.
-    It lies below that of independent eviction at ``q = k / N``, and so does the variance, since
-    blocks compete for one budget. Both are exact and rounded once.
+    It is at most that of independent eviction at ``q = k / N``, and the variance at most the sum of
+    ``p * (1 - p)`` over the blocks, p the chance of each: blocks compete for one budget. Both are
+    exact and rounded once.
 
     Parameters
     ----------

@@ -246,16 +246,28 @@ def test_laws_of_random_eviction(tokens: int, share: float, size: int, data: st.
     fewest, most = free_block_bounds(tokens, evicted, size, offset)
     assert all(p == 0 for p in chance.pmf[:fewest] + chance.pmf[most + 1 :])
     assert fewest <= chance.mean <= most
-    if tokens:  # blocks compete for the budget: both figures lie below independent eviction
+    if tokens:  # blocks compete for the budget
         alone = independent_free_blocks(tokens, Fraction(evicted, tokens), size, offset)
         assert chance.mean <= alone.mean * (1 + 1e-12)
-        assert chance.variance <= alone.variance * (1 + 1e-12)
+        borders = [0, *range(size - offset, tokens, size), tokens]
+        chances = [
+            Fraction(math.comb(evicted, width), math.comb(tokens, width))
+            for width in map(int, np.diff(borders))
+        ]
+        assert chance.mean == float(sum(chances))
+        assert chance.variance <= float(sum(p * (1 - p) for p in chances))
     if evicted < tokens:
         more = random_free_blocks(tokens, evicted + 1, size, offset)
         assert more.mean >= chance.mean
     assert random_admission(tokens, evicted, size, 1, offset) == pytest.approx(
         chance.mean, rel=1e-10, abs=1e-12
     )
+
+
+def test_a_fixed_budget_may_vary_more_than_independent_eviction() -> None:
+    fixed, alone = random_free_blocks(27, 20, 25), independent_free_blocks(27, Fraction(20, 27), 25)
+    assert 0.5 < fixed.mean < alone.mean
+    assert fixed.variance > alone.variance
 
 
 # --- each token by itself

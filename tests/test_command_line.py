@@ -549,6 +549,14 @@ def test_options_of_masks_do_not_go_with_reports_alone(
     assert "FILE must be a mask" in refused(capsys, "compare", saved, *option)
 
 
+def test_notes_of_a_mask_may_name_a_signature(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"meta": {"signature": "B:16"}, "keep": [1, 0, 0]}))
+    assert "0.667" in run(capsys, "compare", path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -778,21 +786,26 @@ def test_every_command_notes_each_name_once(
 
 
 @pytest.mark.parametrize(
-    ("file", "word"), {"a.npz": "keep", "b.npz": "bits", "c.json": "keep", "d.npz": ""}.items()
+    ("file", "word"),
+    {"a.npz": "keep", "b.npz": "bits", "c.json": "keep", "d.npz": "", "e.npz": "Kept"}.items(),
 )
 def test_what_a_file_calls_kept_gets_a_note_where_options_say_evicted(
     file: str, word: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / file
+    called = str(path)
     if file == "c.json":
         path.write_text('{"keep": [1, 0, 0]}')
     elif file == "d.npz":
         np.savez(path, mask=KEPT)
+    elif file == "e.npz":
+        np.savez(path, Kept=KEPT)
+        called = f"{path}:Kept"
     else:
         save_masks(path, KEPT, axes="t", packed=word == "bits")
     for command in ("report", "compare", "map"):
         _, err = both(capsys, command, path, path, "--polarity", "evict")
-        assert err == (noted_of_eviction(path, word) if word else "")
+        assert err == (noted_of_eviction(called, word) if word else "")
         run(capsys, command, path, "--polarity", "keep")
 
 
@@ -913,10 +926,11 @@ def test_an_array_that_is_no_mask_can_be_left_out(
         )
         run(capsys, *arguments, "--array", "keep")
         assert "leave" not in refused(capsys, *arguments, "--array", "doc_ids")
-    names = ["a mask", "b", "c", "d"]
+    names = ["a mask", "-b", "c", "d"]
     np.savez(path, **dict.fromkeys(names, keep), ids=[7, 8, 9], scores=np.ones((3, 2, 8)))  # type: ignore[arg-type]  # its stubs name a keyword of another type
     message = refused(capsys, "report", path, "--share", "none")
-    assert message.endswith(", or --array 'a mask' --array b --array c to leave 'ids' out.\n")
+    assert message.endswith(", or --array 'a mask' --array=-b --array c to leave 'ids' out.\n")
+    run(capsys, "report", path, "--axes", "bht", "--array", "a mask", "--array=-b", "--array", "c")
 
 
 def test_no_mask_is_left_out_for_what_is_wrong_with_all(

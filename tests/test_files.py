@@ -21,6 +21,7 @@ import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest import mock
@@ -515,6 +516,52 @@ def test_a_file_that_is_open_is_opened_once(tmp_path: Path) -> None:
     assert opened.call_count == 1
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_file_that_is_open_gives_its_mask_as_often_as_asked(tmp_path: Path, form: Form) -> None:
+    path, axes = written(tmp_path, form), form.axes or "ht"
+    with open_masks(path) as held:
+        for _ in range(2):
+            census = census_of_file(held, 4, array=form.array, axes=axes)
+            assert census == take_census(KEEP, 4, axes=axes)
+            np.testing.assert_array_equal(load_masks(held, array=form.array).keep, KEEP)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_readers_of_one_open_file_do_not_disturb_each_other(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"mask.{suffix}"
+    keep = np.random.default_rng(0).random((40, 64)) < 0.5
+    if suffix == "npy":
+        np.save(path, keep)
+    else:
+        np.savez(path, keep)
+    census = take_census(keep, UNSHARED, axes="bt")
+
+    def meanwhile(*_: int) -> None:
+        np.testing.assert_array_equal(load_masks(held).keep, keep)
+
+    with mock.patch.object(occupancy, "PIECE", 64), open_masks(path) as held:
+        assert census_of_file(held, UNSHARED, axes="bt", progress=meanwhile) == census
+        with ThreadPoolExecutor(4) as pool:
+            found = pool.map(lambda _: census_of_file(held, UNSHARED, axes="bt"), range(8))
+            assert list(found) == [census] * 8
+
+
+@pytest.mark.parametrize("package", ["safetensors", "zarr"])
+def test_masks_come_in_the_same_order_each_time(tmp_path: Path, package: str) -> None:
+    names = [f"m{number:02}" for number in range(20)]
+    if package == "zarr":
+        path, zarr = tmp_path / "a.zarr", library("zarr")
+        root = zarr.open_group(path, mode="w")
+        for name in reversed(names):
+            root[name] = KEEP
+    else:
+        library("safetensors")
+        path = tmp_path / "a.safetensors"
+        save_masks(path, {name: SavedMasks(KEEP, None, "ht", {}) for name in reversed(names)})
+    for _ in range(5):
+        assert mask_names(path) == tuple(names)
+
+
 def test_damage_names_the_mask_that_has_it_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "masks.npz"
     with path.open("wb") as file:
@@ -661,6 +708,11 @@ def test_a_file_that_is_closed_or_cannot_seek_is_refused(tmp_path: Path) -> None
     closed.close()
     out, into = os.pipe()
     with os.fdopen(out, "rb") as pipe, os.fdopen(into, "wb"):
+        for name in ("", "a\0b.npy"):
+            with pytest.raises(ValueError, match="path must name a file; got '"):
+                load_masks(name)
+        with pytest.raises(TypeError, match="got open_masks itself; write with open_masks"):
+            mask_names(open_masks(path))  # type: ignore[arg-type]  # refused
         for source in (closed, pipe, KEEP, io.StringIO("01"), 3, None):
             with pytest.raises(TypeError, match=r"path must be .* file that is open and can seek"):
                 load_masks(source)  # type: ignore[arg-type]  # refused
@@ -1006,6 +1058,32 @@ def test_lengths_of_each_row_and_of_one_for_all(tmp_path: Path) -> None:
         census_of_file(path, pool)
 
 
+def test_a_mask_whose_name_is_empty_has_none(tmp_path: Path) -> None:
+    files: dict[str, bytes | Callable[[Path], object]] = {
+        "a.json": of_json(**{"": {"keep": ROWS}, "m": ROWS}),
+        "a.parquet": parquet({"": ROWS, "m": ROWS}),
+    }
+    for file, make in files.items():
+        if file != "a.parquet" or importlib.util.find_spec("pyarrow"):
+            path = written(tmp_path, Form(file, make))
+            assert mask_names(path) == ("", "m")
+            np.testing.assert_array_equal(load_masks(path, array="").keep, ~PADDED)
+
+
+def test_no_damage_of_a_parquet_file_ends_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet({"a": [[True, False], [True]], "b": [[False], [True]]})(path)
+    code = (
+        "import io, sys; from kvreclaim import load_masks\n"
+        "whole = open(sys.argv[1], 'rb').read()\n"
+        "for bit in range(8 * (len(whole) // 2), 8 * len(whole), 5):\n"
+        "    damaged = bytearray(whole); damaged[bit // 8] ^= 1 << bit % 8\n"
+        "    try: load_masks(io.BytesIO(damaged), array='a')\n"
+        "    except (TypeError, ValueError): pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
 def test_lengths_of_parquet_that_are_not_those_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet({"m": [ROWS[0], ROWS[1][:3]], "lengths": [4, 2]})(path)
@@ -1324,6 +1402,16 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         of_json(m={"keep": [0]}, polarity="evict"),
         "mask 'polarity' must be a list",
     ),
+    "lines whose tokens are not last": (
+        "a.jsonl",
+        of_json(axes="th", keep=[[1, 0]]) + b"\n" + of_json(axes="th", keep=[[1, 0]]),
+        "line 1 must have axes that end in 't', since lines differ in their tokens; got 'th'",
+    ),
+    "lines of births": (
+        "a.jsonl",
+        b"[1]\n" + of_json(keep=[1], born_at=[0], evicted_at=[1]),
+        "line 2 must have no births and evictions",
+    ),
     "lines of other keys": (
         "a.jsonl",
         of_json(num_tokens=2, kept=[0]) + b"\n" + of_json(num_tokens=2, kept=[0], offsets=1),
@@ -1498,6 +1586,13 @@ LIBRARIES: dict[str, tuple[str, bytes | Callable[[Path], object], str]] = {
         "a.parquet",
         parquet({"text": ["a"], "ids": [[1, 2]]}),
         "must have a column of lists of booleans",
+    ),
+    "torch of a name twice": (
+        "a.pt",
+        lambda path: library("torch").save(
+            {1: library("torch").ones(2, dtype=bool), "1": library("torch").zeros(2)}, path
+        ),
+        "must hold each name once; got several tensors that are called '1'",
     ),
     "parquet of nulls": (
         "a.parquet",

@@ -20,6 +20,8 @@ from kvreclaim.reports import Report
 _MOST_OFFERED: Final = 3  # masks, where one is refused
 _SOME: Final = 1 << 16  # bytes of a file in which a report says that it is one
 
+_OF_MASKS: Final = (b'"kept"', b'"runs"', b'"keep"')  # whose notes may name a signature
+
 _Item = TypeVar("_Item")
 
 
@@ -87,7 +89,7 @@ def _saved_reports(name: str, path: Path, called: str) -> list[tuple[str, SavedR
             f"{name}: FILE must be masks, or reports as JSON; got a table of reports; write it "
             "with --format json."
         )
-    if b'"signature"' not in start:
+    if b'"signature"' not in start or any(word in start for word in _OF_MASKS):
         return []
     try:
         saved = Comparison.from_json(path.read_text("utf-8-sig"))
@@ -162,10 +164,15 @@ def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[N
             text = reading.also_polarity(text, "--polarity evict")
         others = [] if options.array else _other_masks(mask, options)
         if others:
-            asked = " ".join(f"--array {shlex.quote(other)}" for other in others)
+            asked = " ".join(map(_option, others))
             text = f"{text.removesuffix('.')}, or {asked} to leave {mask.array!r} out."
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(text if str(mask.path) in text else f"{name}: {text}") from None
+
+
+def _option(array: str) -> str:
+    """Return the option that asks for a mask, which a name with a dash would end."""
+    return f"--array{'=' if array.startswith('-') else ' '}{shlex.quote(array)}"
 
 
 def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:

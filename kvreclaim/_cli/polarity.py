@@ -26,11 +26,12 @@ def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -
     Where the options say what True means, that is only what was meant for other files.
     """
     if options.polarity == "evict":
-        turned = {mask.called: mask.kept_as for mask in masks if mask.kept_as}
+        words = {mask.called: mask.kept_as or _word_of_keeping(mask.array) for mask in masks}
         return [
             f"note: {called}: True was read as evicted, as --polarity says, though the file calls "
             f"it {word!r}; leave --polarity out, in a call of its own, if True means kept"
-            for called, word in turned.items()
+            for called, word in words.items()
+            if word
         ]
     if options.polarity == "keep":
         return []
@@ -42,10 +43,16 @@ def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -
     ]
 
 
+def _word_of_keeping(name: str) -> str:
+    """Return the word of a name that says that what is True is kept."""
+    found = _OF_KEEPING.search(name)
+    return found[0] if found else ""
+
+
 def _says_eviction(mask: SavedMask) -> bool:
     """Return whether a mask is called after eviction; or its file, where nothing says keep."""
     names = [mask.array]
-    if not (mask.kept_as or _OF_KEEPING.search(mask.array)):
+    if not (mask.kept_as or _word_of_keeping(mask.array)):
         names.append(mask.path.stem)
     if any(name.rpartition("/")[2] == _TIME_OF_EVICTION for name in names):
         return False

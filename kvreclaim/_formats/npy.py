@@ -10,6 +10,7 @@ import ast
 import functools
 import math
 import re
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -40,12 +41,32 @@ class _Header(NamedTuple):
 
 def arrays_in_npy(where: str, file: BinaryIO, size: int) -> dict[str, Array]:
     """Return the array of a .npy file of so many bytes; its name is empty."""
+    lock = threading.Lock()
+    return {"": _array(where, lambda: _Stream(file, lock), size)}
 
-    def open_() -> BinaryIO:
-        file.seek(0)
-        return file
 
-    return {"": _array(where, open_, size)}
+class _Stream:
+    """A file, read from a position of its own, whoever else reads it meanwhile."""
+
+    def __init__(self, file: BinaryIO, lock: threading.Lock) -> None:
+        self._file, self._lock = file, lock
+        self._position = 0
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes."""
+        with self._lock:
+            self._file.seek(self._position)
+            some = self._file.read(count)
+        self._position += len(some)
+        return some
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill a buffer with the next bytes, and return how many these are."""
+        with self._lock:
+            self._file.seek(self._position)
+            count = int(self._file.readinto(buffer))  # type: ignore[attr-defined]  # each of ours has it
+        self._position += count
+        return count
 
 
 def arrays_in_npz(where: str, archive: zipfile.ZipFile, size: int) -> dict[str, Array]:
@@ -99,7 +120,7 @@ def _open_member(
         ) from None
 
 
-def _array(where: str, open_: Callable[[], IO[bytes]], size: int) -> Array:
+def _array(where: str, open_: Callable[[], IO[bytes] | _Stream], size: int) -> Array:
     return Array(where, lambda: _values(where, open_(), size))
 
 
@@ -113,7 +134,7 @@ def _damage(where: str) -> Iterator[None]:
         ) from None
 
 
-def _values(where: str, stream: IO[bytes], size: int) -> Values:
+def _values(where: str, stream: IO[bytes] | _Stream, size: int) -> Values:
     with _damage(where):
         shape, dtype, fortran, start = _header(where, stream)
     declared = math.prod(shape) * dtype.itemsize
@@ -132,7 +153,7 @@ def _values(where: str, stream: IO[bytes], size: int) -> Values:
         left = some.view(np.uint8).data
         while len(left):
             with _damage(where):
-                got = stream.readinto(left)  # type: ignore[attr-defined]  # each of ours has it
+                got = stream.readinto(left)  # type: ignore[union-attr]  # each of ours has it
             if not got:
                 raise ValueError(
                     f"{where} must hold the {declared} bytes that its header declares; got "
@@ -144,7 +165,7 @@ def _values(where: str, stream: IO[bytes], size: int) -> Values:
     return Values(shape, dtype, take, fortran)
 
 
-def _header(where: str, stream: IO[bytes]) -> _Header:
+def _header(where: str, stream: IO[bytes] | _Stream) -> _Header:
     start = stream.read(len(MAGIC) + 2)
     width = _HEADER_SIZE_BYTES.get(start[-2] if len(start) == len(MAGIC) + 2 else 0)
     if width is None or not start.startswith(MAGIC):

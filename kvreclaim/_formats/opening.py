@@ -8,7 +8,7 @@ import stat
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -95,6 +95,11 @@ def _opened(source: _File, most: int) -> Iterator[tuple[str, BinaryIO]]:
         yield "standard input", standard_input(most)
         return
     if not isinstance(source, str | os.PathLike):
+        if isinstance(source, AbstractContextManager) and not hasattr(source, "read"):
+            raise TypeError(
+                "path must be what open_masks yields; got open_masks itself; write with "
+                "open_masks(...) as masks, and masks for the path."
+            )
         if not _is_open_file(source):
             raise TypeError(
                 "path must be a path, '-' for standard input, or a binary file that is open and "
@@ -104,6 +109,8 @@ def _opened(source: _File, most: int) -> Iterator[tuple[str, BinaryIO]]:
         yield name if isinstance(name, str) else "the file", source
         return
     where = os.fspath(source)
+    if not where or "\0" in where:
+        raise ValueError(f"path must name a file; got {where!r}; write such as 'masks.npz'.")
     with open(where, "rb", opener=_open) as file:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode):
@@ -132,7 +139,9 @@ def _open(path: str, flags: int) -> int:
 
 
 def _is_folder(source: _File) -> bool:
-    return isinstance(source, str | os.PathLike) and Path(source).is_dir()
+    if not isinstance(source, str | os.PathLike):
+        return False
+    return os.fspath(source) != "" and Path(source).is_dir()
 
 
 def _in_folder(where: str, most: int) -> dict[str, Array]:

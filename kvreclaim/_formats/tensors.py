@@ -38,11 +38,16 @@ def arrays_in_safetensors(where: str, data: bytes) -> dict[str, Array]:
     """Return the tensors of a safetensors file, and what its header says of them."""
     library = imported(where, "safetensors", "safetensors")
     with refusals(where, "a complete safetensors file"):
-        tensors = dict(library.deserialize(data))
+        found = dict(library.deserialize(data))
         start = int.from_bytes(data[:8], "little") + 8
-        if start + sum(len(tensor["data"]) for tensor in tensors.values()) != len(data):
+        if start + sum(len(tensor["data"]) for tensor in found.values()) != len(data):
             raise ValueError  # pragma: no cover  # not every release of the library looks
-        notes = dict(json.loads(data[8:start]).get("__metadata__", {}))
+        header = json.loads(data[8:start])
+        notes = dict(header.pop("__metadata__", {}))
+        # The library lists them in another order each time.
+        tensors = {
+            name: found[name] for name in sorted(found, key=functools.partial(_place, header))
+        }
         notes |= json.loads(notes.pop(NOTE, "{}"))
     arrays = {}
     for name, tensor in tensors.items():
@@ -51,13 +56,19 @@ def arrays_in_safetensors(where: str, data: bytes) -> dict[str, Array]:
         arrays[name] = Array(here, open_, kept_as=word_of_kept(name))
     plain = [name for name in tensors if last_of(name) not in PARTS]
     _, used = beside(plain, notes | tensors)
+    names = {*tensors}
     for name, note in notes.items():
         part = last_of(name)
         prefix = name.removesuffix(part)
-        of_mask = {f"{prefix}keep", f"{prefix}bits", prefix.removesuffix("/")} & {*tensors}
+        of_mask = {f"{prefix}keep", f"{prefix}bits", prefix.removesuffix("/")} & names
         if name not in tensors and ((part in PARTS and of_mask) or name in used):
             arrays[name] = note_as_array(f"{where}, {name!r}", part, note)
     return arrays
+
+
+def _place(header: Mapping[str, Any], name: str) -> tuple[list[int], str]:
+    """Return where a tensor lies in its file, and its name, which tells empty ones apart."""
+    return header[name]["data_offsets"], name
 
 
 def _safetensor(where: str, tensor: Mapping[str, Any]) -> Values:
@@ -102,6 +113,12 @@ def arrays_in_torch(
         said = last_of(name) in PARTS and leaf is not None
         if said or isinstance(leaf, torch.Tensor):
             here = f"{where}, array {name!r}" if name else where
+            if name in arrays:
+                raise ValueError(
+                    f"{where} must hold each name once; got several tensors that are called "
+                    f"{name!r}, such as a[1] and a['1'], and no telling which is meant; write it "
+                    "anew."
+                )
             open_ = functools.partial(_torch_values, here, leaf, most)
             arrays[name] = Array(here, open_, kept_as=word_of_kept(name))
     if not arrays:

@@ -27,7 +27,6 @@ from kvreclaim import _checks, masks
 from kvreclaim._formats.arrays import (
     BESIDE,
     Array,
-    Mask,
     beside,
     integers,
     known,
@@ -93,7 +92,7 @@ def arrays_in_json(where: str, data: bytes) -> dict[str, Array]:
     said = {name: value for name, value in document.items() if not isinstance(value, dict)}
     around, used = beside([name for name in document if last_of(name) not in BESIDE], said)
     return {
-        f"{name}/{part}": array
+        f"{name}/{part}" if name else part: array
         for name, inner in document.items()
         if name not in used
         for part, array in _one_of_several(where, name, inner, around.get(name, {})).items()
@@ -125,19 +124,16 @@ def arrays_in_json_lines(where: str, data: bytes) -> dict[str, Array]:
     axes = [text(parts["axes"]) if "axes" in parts else None for _, parts in sequences]
     outer = opened[0].shape[:-1]
     for (here, parts), mask, letters in zip(sequences, opened, axes, strict=True):
+        _refuse_parts_of_line(here, parts, letters)
         if mask.shape[:-1] != outer or letters != axes[0]:
             raise ValueError(
                 f"{here} must have the rows and the axes of the lines before, {outer} and "
                 f"{axes[0]!r}; got {mask.shape[:-1]} and {letters!r}; write them to another file."
             )
-        if "lengths" in parts or "b" in (letters or ""):
-            raise ValueError(
-                f"{here} must be one sequence, of num_tokens tokens; got lengths or axis 'b'; "
-                "write a line for each sequence."
-            )
     lengths = np.array([mask.shape[-1] for mask in opened], np.int64)
     shape = (len(opened), *outer, int(lengths.max()))
-    keep = made(where, shape, np.dtype(np.bool_), lambda: _padded(opened, shape))
+    parts_of = [parts for _, parts in sequences]
+    keep = made(where, shape, np.dtype(np.bool_), lambda: _padded(parts_of, shape))
     arrays = {"keep": keep._replace(kept_as=max(mask.kept_as for mask in opened))}
     if axes[0] is not None:
         arrays["axes"] = known(where, f"b{axes[0]}")
@@ -149,9 +145,28 @@ def arrays_in_json_lines(where: str, data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _padded(sequences: list[Mask], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def _refuse_parts_of_line(here: str, parts: Mapping[str, Array], letters: str | None) -> None:
+    """Refuse what a line, which is one sequence among others, cannot say."""
+    if "lengths" in parts or "b" in (letters or ""):
+        raise ValueError(
+            f"{here} must be one sequence, of num_tokens tokens; got lengths or axis 'b'; "
+            "write a line for each sequence."
+        )
+    if letters is not None and letters[-1:] != "t":
+        raise ValueError(
+            f"{here} must have axes that end in 't', since lines differ in their tokens; got "
+            f"{letters!r}; write a list of tokens for each row."
+        )
+    if "born_at" in parts or "evicted_at" in parts:
+        raise ValueError(
+            f"{here} must have no births and evictions, for which lines of JSON have no form; got "
+            "some; save them with kvreclaim.save_masks."
+        )
+
+
+def _padded(sequences: list[dict[str, Array]], shape: tuple[int, ...]) -> NDArray[np.bool_]:
     keep = np.zeros(shape, np.bool_)
-    for row, mask in zip(keep, sequences, strict=True):
+    for row, mask in zip(keep, map(mask_of, sequences), strict=True):
         row[..., : mask.shape[-1]] = read(mask, math.prod(max(size, 1) for size in shape))
     return keep
 
@@ -213,7 +228,7 @@ def _mask(where: str, document: object) -> dict[str, Array]:
         for part in BESIDE
         if found.get(part) is not None
     }
-    if "meta" in found:
+    if found.get("meta") is not None:
         parts["meta"] = known(f"{where}, 'meta'", json.dumps(found["meta"]))
     if forms == ["keep"]:
         keep = known(f"{where}, 'keep'", found["keep"])
@@ -235,7 +250,7 @@ def _refuse_other_keys(where: str, form: str, found: Mapping[str, Any]) -> None:
 
 def _from_rows(where: str, form: str, found: Mapping[str, Any]) -> Array:
     """Return the mask of rows of kept positions, or of runs."""
-    axes = found.get("axes", "t")
+    axes = "t" if found.get("axes") is None else found["axes"]
     if not isinstance(axes, str) or axes[-1:] != "t":
         raise ValueError(
             f"{where} must have axes that end in 't'; got {_checks.shown(axes)}; write the letters "

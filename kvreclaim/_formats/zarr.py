@@ -35,7 +35,7 @@ def arrays_in_zarr(where: str, most: int) -> dict[str, Array]:
         root = zarr.open(where, mode="r")
         found = {"": root}
         if not isinstance(root, zarr.Array):
-            found |= dict(root.members(max_depth=None))
+            found |= dict(sorted(root.members(max_depth=None)))  # it lists them in any order
         said = {name: {**node.attrs} for name, node in found.items()}
     called = {name: f"{where}, array {name!r}" if name else where for name in found}
     nodes = {

@@ -854,7 +854,7 @@ NOT_ITERABLE = {
         of(admit_sectors, 3, 3, {"full": 1}),
         TypeError,
         "requests",
-        "int 3",
+        "be requests, or the blocks of each; got int 3",
         "[{'full': 7}]",
     ),
     "blocks of sectors": (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import attrs
 import numpy as np
 import oracle
 import pytest
@@ -338,6 +339,13 @@ def test_counts_that_no_mask_gives_are_refused(changes: dict[str, Any]) -> None:
         Census.from_dict(fields | changes)
 
 
+def test_a_census_that_is_put_together_has_no_more_packed_blocks_than_held_ones() -> None:
+    census = take_census([1, 0, 0, 0], 2)
+    assert (census.num_blocks, census.num_freed_blocks, census.num_packed_blocks) == (2, 1, 1)
+    with pytest.raises(ValueError, match="counts that add up"):
+        attrs.evolve(census, num_packed_blocks=2)
+
+
 TWO_ROWS = [
     [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0],
     [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
@@ -465,7 +473,7 @@ def test_what_was_counted_is_read_back(pool: BlockPool) -> None:
         ({"pool": 5}, ValueError, "pool must be a dict of the fields of a BlockPool .*; got int 5"),
         ({"pool": {"block_size": 2}}, ValueError, r"got dict \{'block_size': 2\}; pass what"),
         ({"pool": None}, ValueError, "got NoneType None; pass what Census.to_dict returned"),
-        ({"counts": 5}, TypeError, "counts must be a number of blocks for each .*; got int 5"),
+        ({"counts": 5}, TypeError, "counts must be .* for each .*; got int 5; write a list"),
         ({"counts": None}, TypeError, "counts must be a number of blocks for each .*; got None"),
         ({"movable": np.array(5)}, TypeError, "movable must be a number of blocks for each"),
     ],

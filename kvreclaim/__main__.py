@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse(arguments)
         console.refuse_own_input(options.output, getattr(options, "files", ()))
+        console.refuse_own_input(
+            getattr(options, "target", None), getattr(options, "files", ()), "OUT"
+        )
         text, notes, missed = _COMMANDS[options.command](options)
         console.write(text, options.output)
     except KeyboardInterrupt:

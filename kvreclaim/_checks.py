@@ -31,6 +31,7 @@ MOST_IMPORTANCE: Final = 1e300
 BEYOND_LENGTHS: Final = "keep must be False beyond the lengths"
 """How the error begins of a kept token that a sequence does not have."""
 
+_USUAL_AXES: Final = {"s": "seed", "b": "sequence", "l": "layer", "h": "kv head", "t": "token"}
 _BITS: Final = 64  # of the largest integer that NumPy has
 _MOST_AXES: Final = 32
 _WHOLE: Final = 2.0**53  # up to here a float holds every whole number
@@ -215,10 +216,12 @@ def as_axes(axes: object, shape: tuple[int, ...], shared_axes: str, *, name: str
             return "t"
         if not shared_axes:
             return "?" * (len(shape) - 1) + "t"
+        some = list(_USUAL_AXES.items())[-len(shape) :]
         raise ValueError(
             f"axes must name the {len(shape)} axes of {name}, since the pool lets the rows of "
             f"{shared_axes!r} share blocks; got {name} of shape {shape} and no axes; write one "
-            "letter an axis and 't' for tokens, such as axes='lht' (layer, kv head, token)."
+            f"letter an axis and 't' for tokens, such as axes={''.join(dict(some))!r} "
+            f"({', '.join(dict(some).values())})."
         )
     rule = f"a string of one letter for each axis of {name}, 't' for tokens"
     letters = _as_letters(axes, shape, rule, name=name, example="lht")
@@ -278,7 +281,7 @@ def _as_letters(axes: object, shape: tuple[int, ...], rule: str, *, name: str, e
     if len(axes) != len(shape):
         raise ValueError(
             f"axes must be {rule}; got {axes!r} for {name} of shape {shape}; "
-            f"write {len(shape)} letters."
+            f"write {len(shape)} letter{'s' * (len(shape) != 1)}."
         )
     return axes
 

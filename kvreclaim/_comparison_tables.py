@@ -111,7 +111,7 @@ class ComparisonTables:
     def as_markdown(self) -> str:
         """Return a row for each report and each summary, and the signature below."""
         signature, table = self._as_rows()
-        notes = map(tables.in_markdown, self._interval_notes())
+        notes = map(tables.in_markdown, [*self._interval_notes(), *self._compactor_notes()])
         return "\n\n".join((tables.as_markdown(table), *notes, f"`{signature}`"))
 
     def as_latex(self) -> str:
@@ -122,7 +122,7 @@ class ComparisonTables:
             "Share of the KV cache's blocks that comes back after eviction: in place (no copy), "
             "after compaction, and packed."
         )
-        notes = map(tables.in_latex, self._interval_notes())
+        notes = map(tables.in_latex, [*self._interval_notes(), *self._compactor_notes()])
         whole = " ".join((caption, *notes, rf"\texttt{{{breakable}}}"))
         return tables.as_latex(table, whole)
 
@@ -214,7 +214,10 @@ class ComparisonTables:
                     made.setdefault(interval.method, []).append(heading)
             if made:
                 number = max(figure.each.num_samples for figure in figures.values())
-                ways = "; ".join(f"{method} ({', '.join(of)})" for method, of in made.items())
+                ways = "; ".join(
+                    f"{_summary_tables.OF_BLOCKS.get(method, method)} ({', '.join(of)})"
+                    for method, of in made.items()
+                )
                 yield f"{name}, n = {number}: 95 % intervals by {ways}."
 
     def _signature(self) -> tuple[str, dict[str, list[str]]]:
@@ -238,8 +241,14 @@ class ComparisonTables:
             if any(figures[name] is not None for figures in of_each)
         }
 
+    def _compactor_notes(self) -> Iterator[str]:
+        """Yield what a copy of nothing means where no pool of the table has a compactor."""
+        if all(report.census.pool.compactor == "none" for report in self.reports):
+            yield "Nothing is moved, since the pool has no compactor: packed has no price here."
+
     def _notes(self) -> Iterator[str]:
-        """Yield which letters of the pool the masks do not have."""
+        """Yield what the pool does not have, and which of its letters the masks do not."""
+        yield from self._compactor_notes()
         short = self._short_names()[1]
         absent = [report.absent_axes for report in self.reports]
         for letters in sorted({letters for letters in absent if letters}):

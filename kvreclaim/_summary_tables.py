@@ -26,6 +26,9 @@ _MEANINGS: Final = {
     "same": "same: all alike, which says nothing of how far others may lie.",
     "-": "-: no interval: fewer than two define it, or it hangs on too few free blocks.",
 }
+OF_BLOCKS: Final = {name: f"{name} over blocks" for name in ("Clopper-Pearson", "Korn-Graubard")}
+"""What methods are called that count blocks, and not the sequences of which they are told."""
+
 _LARGE: Final = 1e5  # from which on no decimals are shown
 
 

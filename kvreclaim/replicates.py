@@ -256,7 +256,8 @@ def _pooled(name: str, reports: Sequence[Report], confidence: float) -> Summary 
     found = summarize_ratio(
         above, below, confidence=confidence, binomial=_is_of_events(name, reports)
     )
-    low, high = max(found.low, 0.0), min(found.high, 1.0) if name in _SHARES else found.high
+    low = max(found.low, 1.0 if name == "capacity_gain" else 0.0)
+    high = min(found.high, 1.0) if name in _SHARES else found.high
     return found if math.isnan(found.low) else attrs.evolve(found, low=low, high=high)
 
 

@@ -614,6 +614,15 @@ def test_convert_keeps_what_a_file_says(
     assert np.array_equal(saved.keep, ~np.moveaxis(evicted, 0, -1))
 
 
+def test_convert_does_not_write_over_what_it_reads(
+    capsys: pytest.CaptureFixture[str], masks: Path
+) -> None:
+    before = masks.read_bytes()
+    message = refused(capsys, "convert", masks, masks, "--array", "window")
+    assert message.startswith("kvreclaim: OUT must be another file than those that are read; got")
+    assert masks.read_bytes() == before
+
+
 def test_convert_takes_some_masks_or_all(
     capsys: pytest.CaptureFixture[str], masks: Path, tmp_path: Path
 ) -> None:
@@ -809,6 +818,19 @@ def test_what_a_file_calls_kept_gets_a_note_where_options_say_evicted(
         run(capsys, command, path, "--polarity", "keep")
 
 
+def test_many_masks_of_a_file_share_a_note(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    masks: dict[str, Any] = {f"evicted/{i}": KEPT for i in range(4)}
+    np.savez(path, **masks)
+    _, err = both(capsys, "report", path)
+    assert err == noted(f"{path}: 4 masks, such as 'evicted/0'")
+    np.savez(path, **dict(list(masks.items())[:3]))
+    _, err = both(capsys, "report", path)
+    assert err == "".join(noted(f"{path}:evicted/{i}") for i in range(3))
+
+
 def test_what_a_file_lists_as_kept_is_never_turned_round(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -921,7 +943,7 @@ def test_an_array_that_is_no_mask_can_be_left_out(
         message = refused(capsys, *arguments)
         assert message == (
             f"kvreclaim: {path}, array 'doc_ids': axes must be a string of one letter for each "
-            "axis of keep, 't' for tokens; got 'bht' for keep of shape (3,); write 1 letters, or "
+            "axis of keep, 't' for tokens; got 'bht' for keep of shape (3,); write 1 letter, or "
             "--array keep to leave 'doc_ids' out.\n"
         )
         run(capsys, *arguments, "--array", "keep")
@@ -929,7 +951,10 @@ def test_an_array_that_is_no_mask_can_be_left_out(
     names = ["a mask", "-b", "c", "d"]
     np.savez(path, **dict.fromkeys(names, keep), ids=[7, 8, 9], scores=np.ones((3, 2, 8)))  # type: ignore[arg-type]  # its stubs name a keyword of another type
     message = refused(capsys, "report", path, "--share", "none")
-    assert message.endswith(", or --array 'a mask' --array=-b --array c to leave 'ids' out.\n")
+    assert message.endswith(
+        ", or --array for each of the 4 masks, such as --array 'a mask' --array=-b --array c, to "
+        "leave 'ids' out.\n"
+    )
     run(capsys, "report", path, "--axes", "bht", "--array", "a mask", "--array=-b", "--array", "c")
 
 
@@ -1018,6 +1043,31 @@ def test_whatever_the_options_padding_gets_one_note(
     assert out == run(capsys, "report", path, path, *arguments, "--lengths", 20)
 
 
+def test_ends_of_which_nothing_is_evicted_get_a_note_where_sequences_differ(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npy"
+    arguments = ("--axes", "bht", "--block-size", 4, "--polarity", "evict")
+    for lengths, text in {
+        (100, 100): "",
+        (100, 68): "",  # no more than 32 tokens
+        (100, 64): "36 tokens of b=1 (9 whole blocks of 4)",
+        (60, 100, 40): "40 tokens of b=0 (10 whole blocks of 4), nor the end of 1 more sequence",
+    }.items():
+        evicted = np.zeros((len(lengths), 2, 100), bool)
+        for sequence, length in zip(evicted, lengths, strict=True):
+            sequence[1, 1:length] = True
+        np.save(path, evicted)
+        for command in ("report", "compare"):
+            out, err = both(capsys, command, path, *arguments)
+            expected = (
+                f"kvreclaim: note: {path}: no row evicts the last {text}; write --lengths with "
+                "each sequence's tokens if that is padding, --lengths 100 if it was kept\n"
+            )
+            assert err == (expected if text else "")
+            assert out == run(capsys, command, path, *arguments, "--lengths", 100)
+
+
 def test_under_every_runtime_the_smallest_block_counts_padding(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -1077,7 +1127,7 @@ def test_a_note_that_cannot_be_made_takes_no_figure_away(
     def fail(*_: object, **__: object) -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr(padding, "_live_tokens", fail)
+    monkeypatch.setattr(padding, "_last_tokens", fail)
     assert both(capsys, *arguments, "--block-size", 4) == [out, ""]
 
 

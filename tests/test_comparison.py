@@ -329,6 +329,18 @@ def test_nothing_is_shown_as_less_than_nothing() -> None:
     ]
 
 
+def test_tables_of_a_pool_without_a_compactor_say_that_packed_has_no_price() -> None:
+    note = "Nothing is moved, since the pool has no compactor: packed has no price here."
+    keep = [1, 0, 0, 1, 0, 0]
+    none = report(keep, BlockPool(2, compactor="none"))
+    moves = report(keep, BlockPool(2))
+    for reports, said in (([none, none], 1), ([none, moves], 0), ([moves, moves], 0)):
+        comparison = compare(dict(zip("ab", reports, strict=True)), force=True)
+        forms = (str(comparison), comparison.to_rows(), comparison.to_markdown())
+        for text in (*forms, comparison.to_latex(), comparison._repr_html_()):
+            assert text.count(note) == said
+
+
 def test_papers_and_pages_get_rows_of_a_summary() -> None:
     comparison = over_seeds("window", "scatter")
     table, *notes, signature = comparison.to_markdown().split("\n\n")
@@ -347,7 +359,11 @@ def test_papers_and_pages_get_rows_of_a_summary() -> None:
         for title, of, other in zip(
             titles,
             (f"logical saving, {halves}", of_scatter, "logical saving"),
-            ("; Clopper-Pearson (in place)", "; Clopper-Pearson (in place)", ""),
+            (
+                "; Clopper-Pearson over blocks (in place)",
+                "; Clopper-Pearson over blocks (in place)",
+                "",
+            ),
             strict=True,
         )
     ]

@@ -295,7 +295,7 @@ FORMS = {
     "json of a name": Form("a.json", of_json(m={"keep": KEEP.tolist()}, o=[0, 1]), array="m"),
     "json lines": Form("a.jsonl", b"[1,1,0,0,0,0,0,1,1,0]\r\n\r\n[0,0,0,1,0,0,0,0,0,1]\r\n"),
     "json lines of positions": Form(
-        "a", b"".join(of_json(num_tokens=10, kept=row, meta="\n[") + b"\n" for row in KEPT)
+        "a", b"".join(of_json(num_tokens=10, kept=row) + b"\n" for row in KEPT)
     ),
     "json lines of runs": Form(
         "a", b"".join(of_json(axes="t", num_tokens=10, runs=row) + b"\n" for row in RUNS), "bt"
@@ -423,6 +423,33 @@ def test_rows_of_different_lengths(tmp_path: Path) -> None:
         if name not in ("a.jsonl", "c.json"):  # lists of what is kept
             turned = load_masks(path, axes="bt", polarity="evict").keep
             np.testing.assert_array_equal(turned, [[0, 1, 0, 1], [0, 0, 1, 0]])
+
+
+@pytest.mark.parametrize("form", ["kept", "runs"])
+@pytest.mark.parametrize("rows", [(), (2,), (3, 2)])
+def test_lists_in_lists_are_rows_whose_letters_the_caller_names(
+    tmp_path: Path, rows: tuple[int, ...], form: str
+) -> None:
+    keep = np.random.default_rng(3).random((*rows, 12)) < 0.5
+    keep[(0,) * len(rows)] = False  # an empty list tells nothing of what may lie in it
+
+    def listed(part: NDArray[np.bool_]) -> list[Any]:
+        if part.ndim > 1:
+            return [listed(each) for each in part]
+        kept: list[int] = np.flatnonzero(part).tolist()
+        return kept if form == "kept" else [[i, i + 1] for i in kept]
+
+    path = tmp_path / "a.json"
+    path.write_bytes(of_json(num_tokens=12, **{form: listed(keep)}))
+    axes = "lht"[-keep.ndim :]
+    np.testing.assert_array_equal(load_masks(path, axes=axes).keep, keep)
+    assert census_of_file(path, 4, axes=axes) == take_census(keep, 4, axes=axes)
+
+
+def test_lines_keep_their_notes(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"[1, 0]\n" + of_json(keep=[1], meta={"name": "second"}))
+    assert load_masks(path).meta == {"lines": [{}, {"name": "second"}]}
 
 
 def test_what_json_says_of_its_mask(tmp_path: Path) -> None:
@@ -1301,7 +1328,11 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         npz({"keep.npy": ROW, "axes.npy": npy(np.array(1))}),
         "'axes' must be one string",
     ),
-    "axes that do not fit": ("a.npz", npz({"keep.npy": ROW, "axes.npy": AXES}), "write 1 letters"),
+    "axes that do not fit": (
+        "a.npz",
+        npz({"keep.npy": ROW, "axes.npy": AXES}),
+        "write 1 letter[.]",
+    ),
     "axes of no text": (
         "a.npz",
         npz({"keep.npy": ROW, "axes.npy": npy_of((), "<U1", body=b"\xff\xff\xff\x7f")}),
@@ -1384,14 +1415,28 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "positions kept, and positions evicted": (
         "a.json",
         of_json(num_tokens=2, kept=[0], evicted=[1]),
-        "no other keys than num_tokens, kept, axes, .*, meta; got 'evicted'; write what only you",
+        "no other keys than num_tokens, kept, axes, .*, meta; got 'evicted'; write the tokens",
     ),
     "a mask, and how many tokens": (
         "a.json",
         of_json(num_tokens=2, keep=[0]),
         "no other keys than keep, axes, .*; got 'num_tokens'",
     ),
-    "a key that is misspelt": ("a.json", of_json(keep=[0], length=1), "got 'length'"),
+    "a key that is misspelt": (
+        "a.json",
+        of_json(keep=[0], lenghts=1),
+        "got 'lenghts'; write 'lengths' if that is meant, or put it into 'meta' if only you",
+    ),
+    "a key that is like none": (
+        "a.json",
+        of_json(keep=[0], policy="mine"),
+        "got 'policy'; put what only you read into 'meta', and leave out the rest",
+    ),
+    "positions of a name that is misspelt": (
+        "a.json",
+        of_json(axes="t", num_tokens=9, keept=[0]),
+        r"one of 'kept', 'runs' and 'keep'; got \['axes', 'keept', 'num_tokens'\]",
+    ),
     "what True means": (
         "a.json",
         of_json(m={"keep": [0], "polarity": "evict"}),
@@ -1437,7 +1482,16 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         of_json(num_tokens=4, kept=[0.5]),
         "row 0 of 'kept'",
     ),
-    "positions in lists": ("a.json", of_json(num_tokens=4, kept=[[0]]), "row 0 of 'kept'.*flat"),
+    "positions in lists and not": (
+        "a.json",
+        of_json(num_tokens=4, kept=[[0], 1]),
+        "row 1 of 'kept'",
+    ),
+    "positions in lists beyond any array": (
+        "a.json",
+        b'{"num_tokens": 4, "kept": ' + b"[" * 900 + b"0" + b"]" * 900 + b"}",
+        "must be a JSON document; got lists nested too deeply",
+    ),
     "positions in too few lists": (
         "a.json",
         of_json(axes="lht", num_tokens=4, kept=[[0]]),
@@ -1814,7 +1868,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
     ("said", "error", "words"),
     [
         ({"keep": [[1, 0]], "axes": "th"}, ValueError, "axes must end in 't'"),
-        ({"axes": "ht"}, ValueError, "write 1 letters"),
+        ({"axes": "ht"}, ValueError, "write 1 letter[.]"),
         ({"keep": [[1, 0]]}, ValueError, "axes must name the 2 axes"),
         ({"keep": [0.5]}, TypeError, "keep must be True and False"),
         ({"lengths": [1.5]}, TypeError, "lengths must be integers"),

@@ -39,14 +39,15 @@ def write(text: str, path: str | None) -> None:
         pass  # the reader has all that it wanted
 
 
-def refuse_own_input(path: str | None, files: Sequence[str]) -> None:
+def refuse_own_input(path: str | None, files: Sequence[str], name: str = "-o") -> None:
     """Refuse to write over a file that is read."""
     if path is None or path == "-" or not Path(path).exists():
         return
     for file in files:
         if file != "-" and Path(file).exists() and Path(path).samefile(file):
             raise ValueError(
-                f"-o must be another file than those that are read; got {path}; write a new name."
+                f"{name} must be another file than those that are read; got {path}; write a new "
+                "name."
             )
 
 

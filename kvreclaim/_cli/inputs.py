@@ -164,7 +164,9 @@ def named(name: str, mask: SavedMask, options: argparse.Namespace) -> Iterator[N
             text = reading.also_polarity(text, "--polarity evict")
         others = [] if options.array else _other_masks(mask, options)
         if others:
-            asked = " ".join(map(_option, others))
+            asked = " ".join(map(_option, others[:_MOST_OFFERED]))
+            if len(others) > _MOST_OFFERED:
+                asked = f"--array for each of the {len(others)} masks, such as {asked},"
             text = f"{text.removesuffix('.')}, or {asked} to leave {mask.array!r} out."
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(text if str(mask.path) in text else f"{name}: {text}") from None
@@ -176,7 +178,7 @@ def _option(array: str) -> str:
 
 
 def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:
-    """Return what asks for the first masks of a file, where this array of it looks like none."""
+    """Return what asks for the masks of a file, where this array of it looks like none."""
     likely: list[str] = []
     try:
         with open_masks(mask.path) as held:
@@ -189,4 +191,4 @@ def _other_masks(mask: SavedMask, options: argparse.Namespace) -> list[str]:
                         likely.append(grouping.asked_as(held.masks, name))
     except (OSError, TypeError, ValueError):  # what is wrong with the file is said already
         return []
-    return likely[:_MOST_OFFERED]
+    return likely

@@ -1,7 +1,9 @@
 """Padding that nobody told of: whole blocks at the ends of sequences that no row keeps.
 
 Published policies keep the last tokens, so that a sequence which ends in dead blocks is nearly
-always shorter than the axis, and what is counted as evicted was never there.
+always shorter than the axis, and what is counted as evicted was never there. They keep as many of
+the last tokens of one sequence as of another, so that one which ends in more whole blocks of which
+a file of evictions names none is likely shorter too, and what is counted as kept was never there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from kvreclaim._cli import console
 from kvreclaim._cli.inputs import SavedMask, by_file, choose
 from kvreclaim._formats import reading
 from kvreclaim._formats.choice import Chosen
+from kvreclaim._formats.grouping import OpenMasks
 from kvreclaim.files import MAX_BYTES, open_masks
 
 _TOKENS: Final = np.array(  # up to the last bit that is set, of each byte
@@ -28,13 +31,17 @@ _TOKENS: Final = np.array(  # up to the last bit that is set, of each byte
 )
 
 
-class _DeadEnd(NamedTuple):
-    """The end of the first sequence that ends in whole blocks which no row keeps."""
+_FEW: Final = 32  # tokens, up to which a sequence may by chance keep more of its last than another
 
+
+class _End(NamedTuple):
+    """The end of the first sequence that ends in whole blocks which no row keeps, or evicts."""
+
+    kept: bool
     sequence: int
-    num_dead_tokens: int
-    num_dead_blocks: int  # whole ones
-    num_others: int  # sequences after it that end so too
+    num_end_tokens: int
+    num_end_blocks: int  # whole ones
+    num_others: int  # sequences that end so too
     num_tokens: int  # of the axis
 
 
@@ -55,30 +62,33 @@ def notes_on_padding(
                 for called, mask in of_file:
                     step = progress.part(next(done), len(distinct), called)
                     with anything:
-                        end = _dead_end(choose(held, mask, options), block_size, options, step)
+                        end = _end_of(held, mask, block_size, options, step)
                         if end is not None:
                             notes.append(_note(called, block_size, end))
     return notes
 
 
-def _note(called: str, block_size: int, end: _DeadEnd) -> str:
-    tokens, blocks, others = end.num_dead_tokens, end.num_dead_blocks, end.num_others
+def _note(called: str, block_size: int, end: _End) -> str:
+    tokens, blocks, others = end.num_end_tokens, end.num_end_blocks, end.num_others
     s = "s" * (others != 1)
+    done, else_ = ("evicts", "kept") if end.kept else ("keeps", "evicted")
     more = f", nor the end{s} of {others} more sequence{s}" if others else ""
     return (
-        f"note: {called}: no row keeps the last {tokens} token{'s' * (tokens != 1)} of "
+        f"note: {called}: no row {done} the last {tokens} token{'s' * (tokens != 1)} of "
         f"b={end.sequence} ({blocks} whole block{'s' * (blocks != 1)} of {block_size}){more}; "
         "write --lengths with each sequence's tokens if that is padding, "
-        f"--lengths {end.num_tokens} if it was evicted"
+        f"--lengths {end.num_tokens} if it was {else_}"
     )
 
 
-def _dead_end(
-    chosen: Chosen,
+def _end_of(
+    held: OpenMasks,
+    mask: SavedMask,
     block_size: int,
     options: argparse.Namespace,
     progress: Callable[[int, int], None],
-) -> _DeadEnd | None:
+) -> _End | None:
+    chosen = choose(held, mask, options)
     axes, shape = chosen.axes, chosen.mask.shape
     if axes is None or "b" not in axes or chosen.lengths is not None:
         return None
@@ -86,19 +96,30 @@ def _dead_end(
     offset = np.asarray(chosen.offset)
     if sequences <= 1 or not math.prod(shape) or offset.ndim > 1:
         return None
-    live = _live_tokens(chosen, axes, evicted=options.polarity == "evict", progress=progress)
-    whole = (tokens + offset) // block_size - -(-(live + offset) // block_size)
-    ends = np.flatnonzero(whole > 0)
-    if not len(ends):
+
+    def ends(*, evicted: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return up to where each sequence goes, and how many whole blocks lie behind that."""
+        anew = choose(held, mask, options)  # its values are read once
+        last = _last_tokens(anew, axes, evicted=evicted, progress=progress)
+        return last, (tokens + offset) // block_size - -(-(last + offset) // block_size)
+
+    evicted = options.polarity == "evict"
+    last, blocks = ends(evicted=evicted)
+    kept = evicted and not (blocks > 0).any()
+    if kept:
+        last, blocks = ends(evicted=False)
+        blocks = np.where((blocks - blocks.min()) * block_size > _FEW, blocks, 0)
+    where = np.flatnonzero(blocks > 0)
+    if not len(where):
         return None
-    first = int(ends[0])
-    return _DeadEnd(first, tokens - int(live[first]), int(whole[first]), len(ends) - 1, tokens)
+    first = int(where[0])
+    return _End(kept, first, tokens - int(last[first]), int(blocks[first]), len(where) - 1, tokens)
 
 
-def _live_tokens(
+def _last_tokens(
     chosen: Chosen, axes: str, *, evicted: bool, progress: Callable[[int, int], None]
 ) -> NDArray[np.int64]:
-    """Return, of each sequence, up to where some row keeps a token."""
+    """Return, of each sequence, up to where some row keeps a token; turned round if `evicted`."""
     mask, shape = chosen.mask, chosen.mask.shape
     rows = [size for size, letter in zip(shape, axes, strict=True) if letter != "t"]
     sequence = axes.replace("t", "").index("b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kvreclaim._cli.inputs import SavedMask
@@ -17,6 +17,7 @@ _OF_EVICTION: Final = re.compile(
 _OF_KEEPING: Final = re.compile(
     _WORD.format("keep|kept|live|alive|retain(ed)?|surviv(ed?|ors?|ing)"), re.IGNORECASE
 )
+_MOST_TOLD: Final = 3  # masks of a file, each by itself
 _TIME_OF_EVICTION: Final = "evicted_at"  # of each token, no mask
 
 
@@ -26,21 +27,33 @@ def notes_on_polarity(masks: Iterable[SavedMask], options: argparse.Namespace) -
     Where the options say what True means, that is only what was meant for other files.
     """
     if options.polarity == "evict":
-        words = {mask.called: mask.kept_as or _word_of_keeping(mask.array) for mask in masks}
-        return [
-            f"note: {called}: True was read as evicted, as --polarity says, though the file calls "
-            f"it {word!r}; leave --polarity out, in a call of its own, if True means kept"
-            for called, word in words.items()
-            if word
-        ]
+        words = {mask: mask.kept_as or _word_of_keeping(mask.array) for mask in masks}
+        text = (
+            "True was read as evicted, as --polarity says, though the file calls it {!r}; leave "
+            "--polarity out, in a call of its own, if True means kept"
+        )
+        return _notes({mask: text.format(word) for mask, word in words.items() if word})
     if options.polarity == "keep":
         return []
-    doubtful = dict.fromkeys(mask.called for mask in masks if _says_eviction(mask))
-    return [
-        f"note: {called}: True was read as kept; write --polarity evict if it means evicted, "
-        "--polarity keep if kept"
-        for called in doubtful
-    ]
+    text = (
+        "True was read as kept; write --polarity evict if it means evicted, --polarity keep if kept"
+    )
+    return _notes({mask: text for mask in masks if _says_eviction(mask)})
+
+
+def _notes(of_each: Mapping[SavedMask, str]) -> list[str]:
+    """Return a note for each mask, and one for many of a file of which the same is to be told."""
+    alike: dict[tuple[str, str], list[SavedMask]] = {}
+    for mask, text in of_each.items():
+        file = mask.called.removesuffix(f":{mask.array}")
+        alike.setdefault((file, text), []).append(mask)
+    notes = []
+    for (file, text), masks in alike.items():
+        if len(masks) > _MOST_TOLD:
+            notes.append(f"note: {file}: {len(masks)} masks, such as {masks[0].array!r}: {text}")
+        else:
+            notes += [f"note: {mask.called}: {text}" for mask in masks]
+    return notes
 
 
 def _word_of_keeping(name: str) -> str:

@@ -139,7 +139,9 @@ def _numbers_in(
     numbers = _checks.as_integers(name, _arrays.integers(array, most))
     if array.shared:
         fits = "fit every array that it stands beside, in"
-        hint = f"write the {name} of this one as well, or each array to a file of its own"
+        hint = (
+            f"write the {name} of an array NAME as NAME/{name}, or each array to a file of its own"
+        )
         check_numbers(name, numbers, shape, axes, fits=fits, hint=hint)
     return numbers
 

@@ -9,11 +9,13 @@ or ``keep`` (nested 0 and 1); it may hold ``axes``, ``lengths``, ``offset``, ``b
 ``evicted_at`` and ``meta``, and an object of such objects, or lists, holds masks by name; what of
 these stands beside them holds for each that does not say it itself. In JSON lines each
 line is one sequence, of its own ``num_tokens``: they make one mask, padded, with lengths, whose
-first axis is ``b``. Any other key is refused: it may say what would change the figures.
+first axis is ``b``; its meta has a list ``lines`` of theirs. Any other key is refused: it may say
+what would change the figures.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
 import math
@@ -37,6 +39,7 @@ from kvreclaim._formats.arrays import (
     text,
 )
 from kvreclaim._formats.reading import read
+from kvreclaim._positions import depth
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SEPARATORS: Final = b", ;\t"
@@ -87,7 +90,7 @@ def arrays_in_json(where: str, data: bytes) -> dict[str, Array]:
         document = _parsed(where, _decoded(where, data))
     except _SeveralDocuments:
         return arrays_in_json_lines(where, data)
-    if not isinstance(document, dict) or any(form in document for form in _FORMS):
+    if not isinstance(document, dict) or any(key in document for key in (*_FORMS, "num_tokens")):
         return _mask(where, document)
     said = {name: value for name, value in document.items() if not isinstance(value, dict)}
     around, used = beside([name for name in document if last_of(name) not in BESIDE], said)
@@ -139,6 +142,9 @@ def arrays_in_json_lines(where: str, data: bytes) -> dict[str, Array]:
         arrays["axes"] = known(where, f"b{axes[0]}")
     if (lengths < shape[-1]).any():
         arrays["lengths"] = known(where, lengths)
+    notes = [json.loads(text(parts["meta"])) if "meta" in parts else {} for _, parts in sequences]
+    if any(notes):
+        arrays["meta"] = known(where, json.dumps({"lines": notes}))
     offsets = [integers(parts["offset"]) if "offset" in parts else 0 for _, parts in sequences]
     if any("offset" in parts for _, parts in sequences):
         arrays["offset"] = known(where, offsets)
@@ -242,15 +248,23 @@ def _refuse_other_keys(where: str, form: str, found: Mapping[str, Any]) -> None:
     keys = (form, *BESIDE, "meta") if form == "keep" else ("num_tokens", form, *BESIDE, "meta")
     other = next((key for key in found if key not in keys), None)
     if other is not None:
+        near = difflib.get_close_matches(other.lower(), keys, n=1, cutoff=0.7)
+        if other in ("evicted", "dropped"):
+            hint = "write the tokens that stay, and leave out the others"
+        elif near:
+            hint = f"write {near[0]!r} if that is meant, or put it into 'meta' if only you read it"
+        else:
+            hint = "put what only you read into 'meta', and leave out the rest"
         raise ValueError(
-            f"{where} must have no other keys than {', '.join(keys)}; got {other!r:.80}; write "
-            "what only you read into 'meta', and leave out the rest."
+            f"{where} must have no other keys than {', '.join(keys)}; got {other!r:.80}; {hint}."
         )
 
 
 def _from_rows(where: str, form: str, found: Mapping[str, Any]) -> Array:
     """Return the mask of rows of kept positions, or of runs."""
-    axes = "t" if found.get("axes") is None else found["axes"]
+    axes, lists = found.get("axes"), _depth(where, found[form])
+    if axes is None:  # the caller may name them
+        axes = "?" * (lists - (1 if form == "kept" else 2)) + "t"
     if not isinstance(axes, str) or axes[-1:] != "t":
         raise ValueError(
             f"{where} must have axes that end in 't'; got {_checks.shown(axes)}; write the letters "
@@ -276,6 +290,16 @@ def _from_rows(where: str, form: str, found: Mapping[str, Any]) -> Array:
         rows = [item for row in rows for item in row]
     make = functools.partial(_expanded, where, form, rows, tokens)
     return made(where, (*outer, tokens), np.dtype(np.bool_), make)
+
+
+def _depth(where: str, rows: object) -> int:
+    """Return how many lists lie in each other."""
+    try:
+        return depth(rows)
+    except RecursionError:
+        raise ValueError(
+            f"{where} must be a JSON document; got lists nested too deeply; write it anew."
+        ) from None
 
 
 def _expanded(where: str, form: str, rows: list[Any], tokens: int) -> NDArray[np.bool_]:

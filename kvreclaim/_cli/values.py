@@ -30,12 +30,14 @@ _MORE_IS_BETTER: Final = (
 
 
 def file(text: str) -> str:
+    """Return a name that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("must name a file; got ''; write such as figures.csv")
     return text
 
 
 def positive(text: str) -> int:
+    """Return a number from 1 up."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a number from 1 up; got {text!r}; write one")
@@ -82,6 +84,7 @@ def runtime(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def threshold(text: str) -> tuple[str, float]:
+    """Return the name of a figure and the least that it may be."""
     name, _, number = text.partition("=")
     if name not in FIGURES:
         raise argparse.ArgumentTypeError(

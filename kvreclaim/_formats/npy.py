@@ -45,12 +45,24 @@ def arrays_in_npy(where: str, file: BinaryIO, size: int) -> dict[str, Array]:
     return {"": _array(where, lambda: _Stream(file, lock), size)}
 
 
+def values_in_npy(where: str, file: BinaryIO, size: int, first: int) -> Values:
+    """Return what a .npy file of so many bytes declares, and its values from one of them on."""
+    stream = _Stream(file, threading.Lock())
+    values = _values(where, stream, size)
+    stream.skip(first * values.dtype.itemsize)
+    return values
+
+
 class _Stream:
     """A file, read from a position of its own, whoever else reads it meanwhile."""
 
     def __init__(self, file: BinaryIO, lock: threading.Lock) -> None:
         self._file, self._lock = file, lock
         self._position = 0
+
+    def skip(self, count: int) -> None:
+        """Leave out the next bytes."""
+        self._position += count
 
     def read(self, count: int) -> bytes:
         """Return the next bytes."""

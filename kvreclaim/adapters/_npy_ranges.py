@@ -61,9 +61,9 @@ def described(declared: Declared) -> str:
     return f"{declared.dtype.name} of shape {declared.shape}{order}"
 
 
-def _values(path: str, file: BufferedReader) -> Values:
-    """Return the array of an open file, which then stands at its first value."""
-    return npy.arrays_in_npy(path, file, file.seek(0, os.SEEK_END))[""].open()
+def _values(path: str, file: BufferedReader, first: int = 0) -> Values:
+    """Return the array of an open file, whose values come from a given one on."""
+    return npy.values_in_npy(path, file, file.seek(0, os.SEEK_END), first)
 
 
 def _declared(values: Values) -> Declared:
@@ -101,14 +101,13 @@ def read(parts: NDArray[np.object_]) -> NDArray[Any]:
     """Return the values of the one range there is, in the order of the file."""
     part: Range = parts.item()
     with Path(part.path).open("rb") as file:
-        values = _values(part.path, file)
+        values = _values(part.path, file, part.first)
         if _declared(values) != part.declared:
             raise ValueError(
                 f"{part.path} must stay as it was when the array was made, "
                 f"{described(part.declared)}; got {described(_declared(values))}; make the array "
                 "anew."
             )
-        file.seek(part.first * values.dtype.itemsize, os.SEEK_CUR)
         flat = values.take(math.prod(part.shape))
     if values.dtype.kind == "b":
         # A byte other than 0 and 1 is no boolean either: a file that is damaged may hold one.

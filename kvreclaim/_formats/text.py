@@ -19,6 +19,7 @@ import difflib
 import functools
 import json
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ from kvreclaim._positions import depth
 _BOM: Final = b"\xef\xbb\xbf"
 _SEPARATORS: Final = b", ;\t"
 _ONE: Final = ord("1")  # the character 0 differs from it in the last bit alone
+_MOST_LISTS: Final = 65  # rows of as many axes as NumPy has, but tokens; positions, or runs
 _MOST_TOKENS: Final = (1 << 63) - 1
 _FORMS: Final = ("kept", "runs", "keep")
 
@@ -293,13 +295,16 @@ def _from_rows(where: str, form: str, found: Mapping[str, Any]) -> Array:
 
 
 def _depth(where: str, rows: object) -> int:
-    """Return how many lists lie in each other."""
+    """Return how many lists lie in each other, at most as many as arrays have axes, and a run."""
     try:
-        return depth(rows)
+        lists = depth(rows)
     except RecursionError:
+        lists = sys.maxsize
+    if lists > _MOST_LISTS:
         raise ValueError(
             f"{where} must be a JSON document; got lists nested too deeply; write it anew."
-        ) from None
+        )
+    return lists
 
 
 def _expanded(where: str, form: str, rows: list[Any], tokens: int) -> NDArray[np.bool_]:

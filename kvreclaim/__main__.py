@@ -29,7 +29,7 @@ from kvreclaim._render.block_map import ASCII_MARKS, BLOCK_MARKS, block_map
 from kvreclaim._render.tables import printable
 from kvreclaim.census import take_census
 from kvreclaim.comparison import Comparison, compare
-from kvreclaim.files import SavedMasks, load_masks, mask_names, open_masks, save_masks
+from kvreclaim.files import SavedMasks, load_masks, mask_names, save_masks
 from kvreclaim.pool import BlockPool
 from kvreclaim.reports import Report, absent_axes
 from kvreclaim.signature import Signature
@@ -170,21 +170,19 @@ def _map(options: argparse.Namespace) -> _Answer:
     drawn = []
     with console.readable(options.files) as paths:
         masks = inputs.masks_in(paths, options)
-        for path, of_file in inputs.by_file(masks.items()):
-            with open_masks(path) as held:
-                for name, mask in of_file:
-                    with inputs.named(name, mask, options):
-                        saved = inputs.load(held, mask, options)
-                        picture = block_map(
-                            saved.keep,
-                            pool,
-                            axes=saved.axes,
-                            lengths=saved.lengths,
-                            offset=saved.offset,
-                            most_lines=options.lines,
-                            marks=marks,
-                        )
-                    drawn.append(f"{printable(name)}\n{picture}")
+        for name, mask, held in inputs.opened(masks.items()):
+            with inputs.named(name, mask, options):
+                saved = inputs.load(held, mask, options)
+                picture = block_map(
+                    saved.keep,
+                    pool,
+                    axes=saved.axes,
+                    lengths=saved.lengths,
+                    offset=saved.offset,
+                    most_lines=options.lines,
+                    marks=marks,
+                )
+            drawn.append(f"{printable(name)}\n{picture}")
     return _Answer("\n\n".join(drawn), polarity.notes_on_polarity(masks.values(), options))
 
 
@@ -192,11 +190,9 @@ def _convert(options: argparse.Namespace) -> _Answer:
     with console.readable(options.files) as paths:
         found = inputs.masks_in(paths, options)
         masks = {}
-        for path, of_file in inputs.by_file(found.items()):
-            with open_masks(path) as held:
-                for name, mask in of_file:
-                    with inputs.named(name, mask, options):
-                        masks[mask.array] = _tokens_last(inputs.load(held, mask, options))
+        for name, mask, held in inputs.opened(found.items()):
+            with inputs.named(name, mask, options):
+                masks[mask.array] = _tokens_last(inputs.load(held, mask, options))
     with console.naming(options.target):
         save_masks(options.target, masks)
     count, size = len(masks), Path(options.target).stat().st_size

@@ -136,20 +136,22 @@ def load_masks(
     ...     load_masks(f"{folder}/mask.npy", axes="ht").keep
     array([[ True, False,  True]])
     """
-    most = _checks.as_count("max_bytes", max_bytes)
-    sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
-    _refuse_no_call(progress)
+    evicted, most = _checked(polarity, max_bytes, progress)
     with opening.masks_of(path, most) as masks:
         chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=0, most=most)
-        return load_chosen(chosen, evicted=sense == "evict", most=most, progress=progress)
+        return load_chosen(chosen, evicted=evicted, most=most, progress=progress)
 
 
-def _refuse_no_call(progress: object) -> None:
+def _checked(polarity: object, max_bytes: object, progress: object) -> tuple[bool, int]:
+    """Return whether True means evicted, and how many bytes are read at once."""
+    most = _checks.as_count("max_bytes", max_bytes)
+    sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
     if progress is not None and not callable(progress):
         raise TypeError(
             "progress must be a function of two numbers, or None; got "
             f"{_checks.shown(progress)}; write such as progress=print."
         )
+    return sense == "evict", most
 
 
 def load_chosen(
@@ -205,10 +207,7 @@ def census_of_file(
     (1, 0, 1)
     """
     pool = as_pool(pool)
-    most = _checks.as_count("max_bytes", max_bytes)
-    sense = _checks.as_choice("polarity", polarity, ("keep", "evict"))
-    evicted = sense == "evict"
-    _refuse_no_call(progress)
+    evicted, most = _checked(polarity, max_bytes, progress)
     with opening.masks_of(path, most) as masks:
         chosen = choice.choose(masks, array, axes=axes, lengths=lengths, offset=offset, most=most)
         try:
@@ -406,16 +405,14 @@ def _arrays_of(saved: SavedMasks, *, packed: bool) -> dict[str, NDArray[Any]]:
 
 def _refuse_beyond(keep: NDArray[np.bool_], axes: str, lengths: NDArray[np.int64]) -> None:
     """Refuse a kept token that its sequence does not have, where lengths say which they are of."""
-    rows = keep.shape[:-1]
-    if lengths.ndim == 1 and "b" in axes:
-        lengths = lengths.reshape([-1 if letter == "b" else 1 for letter in axes[:-1]])
-    if lengths.ndim not in (0, len(rows)):
+    try:
+        tokens = choice.tokens_of_rows(lengths, keep.shape, axes, "")
+    except ValueError:  # they fit, but which axes they are of only a pool tells
         return
-    lengths = np.broadcast_to(lengths, rows)
-    beyond = keep & (np.arange(keep.shape[-1]) >= lengths[..., None])
+    beyond = keep & (np.arange(keep.shape[-1]) >= tokens[..., None])
     if beyond.any():
         *row, token = _checks.first_of(beyond)
-        raise _checks.beyond_length(tuple(row), token, int(lengths[tuple(row)]))
+        raise _checks.beyond_length(tuple(row), token, int(tokens[tuple(row)]))
 
 
 def _texts_of(saved: SavedMasks, *, packed: bool) -> dict[str, str]:

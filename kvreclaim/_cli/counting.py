@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kvreclaim._cli import console
-from kvreclaim._cli.inputs import SavedMask, by_file, choose, load, named
+from kvreclaim._cli.inputs import SavedMask, choose, load, named, opened
 from kvreclaim._cli.overview import Counted
 from kvreclaim._formats import reading
 from kvreclaim._formats.grouping import OpenMasks
 from kvreclaim.census import take_censuses
-from kvreclaim.files import MAX_BYTES, SavedMasks, open_masks
+from kvreclaim.files import MAX_BYTES, SavedMasks
 from kvreclaim.pool import BlockPool
 
 _DRAWN: Final = "bs"  # letters of sequences and seeds: of one at a time, replicates
@@ -24,20 +24,17 @@ def count(
     """Count each mask under each pool, in a stream; with ``by``, each index of its letters."""
     counted: dict[str, dict[str, Counted]] = {}
     with console.Progress() as progress:
-        for path, of_file in by_file(masks.items()):
-            with open_masks(path) as held:
-                for name, mask in of_file:
-                    before = len(counted) * len(pools)
-                    steps = [
-                        progress.part(before + i, len(masks) * len(pools), name)
-                        for i in range(len(pools))
-                    ]
-                    with named(name, mask, options):
-                        if options.by:
-                            saved = load(held, mask, options, steps[0])
-                            counted[name] = _count_by(name, saved, pools[0], options)
-                        else:
-                            counted[name] = {name: _count(held, mask, pools, options, steps)}
+        for name, mask, held in opened(masks.items()):
+            before = len(counted) * len(pools)
+            steps = [
+                progress.part(before + i, len(masks) * len(pools), name) for i in range(len(pools))
+            ]
+            with named(name, mask, options):
+                if options.by:
+                    saved = load(held, mask, options, steps[0])
+                    counted[name] = _count_by(name, saved, pools[0], options)
+                else:
+                    counted[name] = {name: _count(held, mask, pools, options, steps)}
     return counted
 
 

@@ -123,6 +123,14 @@ def by_file(masks: Iterable[_Named]) -> Iterator[tuple[Path, list[_Named]]]:
         yield path, list(group)
 
 
+def opened(masks: Iterable[_Named]) -> Iterator[tuple[str, SavedMask, OpenMasks]]:
+    """Yield each mask by its name, and the file that it lies in, open."""
+    for path, of_file in by_file(masks):
+        with open_masks(path) as held:
+            for name, mask in of_file:
+                yield name, mask, held
+
+
 def choose(held: OpenMasks, mask: SavedMask, options: argparse.Namespace) -> Chosen:
     """Return a mask of an open file, of which nothing is read yet, with what the options say."""
     return choice.choose(

@@ -97,17 +97,16 @@ def _end_of(
     if sequences <= 1 or not math.prod(shape) or offset.ndim > 1:
         return None
 
-    def ends(*, evicted: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def ends(unread: Chosen, *, evicted: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return up to where each sequence goes, and how many whole blocks lie behind that."""
-        anew = choose(held, mask, options)  # its values are read once
-        last = _last_tokens(anew, axes, evicted=evicted, progress=progress)
+        last = _last_tokens(unread, axes, evicted=evicted, progress=progress)
         return last, (tokens + offset) // block_size - -(-(last + offset) // block_size)
 
     evicted = options.polarity == "evict"
-    last, blocks = ends(evicted=evicted)
+    last, blocks = ends(chosen, evicted=evicted)
     kept = evicted and not (blocks > 0).any()
     if kept:
-        last, blocks = ends(evicted=False)
+        last, blocks = ends(choose(held, mask, options), evicted=False)
         blocks = np.where((blocks - blocks.min()) * block_size > _FEW, blocks, 0)
     where = np.flatnonzero(blocks > 0)
     if not len(where):

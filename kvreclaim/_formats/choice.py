@@ -27,24 +27,7 @@ class Chosen(NamedTuple):
 
     def tokens_of_rows(self, axes: str, shared_axes: str) -> NDArray[np.int64]:
         """Return the tokens of each row, in an array of all axes but ``t`` that takes no memory."""
-        shape = self.mask.shape
-        rows = [size for size, letter in zip(shape, axes, strict=True) if letter != "t"]
-        letters = axes.replace("t", "")
-        outer = [i for i, letter in enumerate(letters) if letter not in shared_axes]
-        tokens = shape[axes.index("t")]
-        if self.lengths is None:
-            return np.broadcast_to(np.int64(tokens), rows)
-        lengths = _checks.as_per_table(
-            "lengths",
-            self.lengths,
-            letters="".join(letters[i] for i in outer),
-            sizes=tuple(rows[i] for i in outer),
-            maximum=tokens,
-            hint="write one axis for each, so that it is clear which tokens were never there",
-        )
-        return np.broadcast_to(
-            lengths.reshape([size if i in outer else 1 for i, size in enumerate(rows)]), rows
-        )
+        return tokens_of_rows(self.lengths, self.mask.shape, axes, shared_axes)
 
     def meta(self) -> dict[str, Any]:
         """Return what the writer noted."""
@@ -69,6 +52,29 @@ class Chosen(NamedTuple):
             )
             check_times(born_at, evicted_at, self.mask.shape)
         return born_at, evicted_at
+
+
+def tokens_of_rows(
+    lengths: NDArray[np.int64] | None, shape: tuple[int, ...], axes: str, shared_axes: str
+) -> NDArray[np.int64]:
+    """Return the tokens of each row of a mask, where lengths say which rows they are of."""
+    rows = [size for size, letter in zip(shape, axes, strict=True) if letter != "t"]
+    letters = axes.replace("t", "")
+    outer = [i for i, letter in enumerate(letters) if letter not in shared_axes]
+    tokens = shape[axes.index("t")]
+    if lengths is None:
+        return np.broadcast_to(np.int64(tokens), rows)
+    of_tables = _checks.as_per_table(
+        "lengths",
+        lengths,
+        letters="".join(letters[i] for i in outer),
+        sizes=tuple(rows[i] for i in outer),
+        maximum=tokens,
+        hint="write one axis for each, so that it is clear which tokens were never there",
+    )
+    return np.broadcast_to(
+        of_tables.reshape([size if i in outer else 1 for i, size in enumerate(rows)]), rows
+    )
 
 
 def check_times(

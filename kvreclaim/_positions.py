@@ -66,6 +66,8 @@ def rows_of(name: str, value: object, item_axes: int) -> Rows:
 def depth(value: object) -> int:
     """Return how many axes an array has, or how deep a list is nested."""
     if isinstance(value, list | tuple):
+        if {*map(type, value)} == {int}:  # no need to ask each
+            return 1
         return 1 + max(map(depth, value), default=0)
     return int(getattr(value, "ndim", 0))
 
